@@ -1,0 +1,221 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * udp_recv - receive UDP datagrams with as little work of its own as possible.
+ *
+ * A plain recv() loop; -w adds busy work to every datagram, as a program that
+ * does something with its packets would. The loop takes no time stamp: a timer
+ * writes down every SAMPLE_MS how much has been received, so that the rate of
+ * any period can be told afterwards without what was merely drained at the end.
+ *
+ * It ends on SIGTERM, SIGINT or after -t seconds: then takes what still waits
+ * in the buffer, without work, and prints one JSON object. "drops" is what
+ * `ss -m` shows as d, the socket's own count of what it lost; "lost" is what the
+ * sequence numbers say, if it was one flow.
+ */
+#define _GNU_SOURCE
+#include <arpa/inet.h>
+#include <err.h>
+#include <errno.h>
+#include <getopt.h>
+#include <linux/sock_diag.h>
+#include <netinet/in.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/time.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "mark.h"
+
+#define NSEC_PER_SEC	1000000000LL
+#define SAMPLE_MS	100
+#define MAX_SAMPLES	8192
+
+struct sample {
+	int64_t ns;
+	uint64_t received;
+};
+
+static struct sample samples[MAX_SAMPLES];
+static volatile sig_atomic_t n_samples;
+static volatile sig_atomic_t stop;
+static volatile uint64_t received;
+static int64_t end_ns = INT64_MAX;
+
+static const char usage[] =
+	"usage: udp_recv [-6] [-b RCVBUF] [-w LOOPS] [-t SECONDS] PORT\n"
+	"       udp_recv --calibrate\n"
+	"  -6  an IPv6 socket, which takes IPv4 too\n"
+	"  -b  value for SO_RCVBUF (left alone)\n"
+	"  -w  busy loops per datagram (0)\n"
+	"  -t  end after so many seconds (on SIGTERM only)\n"
+	"  --calibrate  print the busy loops that one microsecond takes\n";
+
+static int64_t now_ns(void)
+{
+	struct timespec ts;
+
+	clock_gettime(CLOCK_MONOTONIC, &ts);
+	return ts.tv_sec * NSEC_PER_SEC + ts.tv_nsec;
+}
+
+static void on_timer(int sig)
+{
+	int64_t now = now_ns();
+	int n = n_samples;
+
+	(void)sig;
+	if (now >= end_ns)
+		stop = 1;
+	if (n == MAX_SAMPLES)
+		return;
+	samples[n].ns = now;
+	samples[n].received = received;
+	n_samples = n + 1;
+}
+
+static void on_stop(int sig)
+{
+	(void)sig;
+	stop = 1;
+}
+
+static void busy(uint64_t loops)
+{
+	for (uint64_t i = 0; i < loops; i++)
+		__asm__ volatile("");
+}
+
+static int calibrate(void)
+{
+	const uint64_t loops = 100000000;
+	int64_t start = now_ns();
+
+	busy(loops);
+	printf("%.1f\n", loops * 1e3 / (now_ns() - start));
+	return 0;
+}
+
+static void handle(int sig, void (*handler)(int))
+{
+	/* No SA_RESTART: recv() must return. A signal that comes just before
+	 * recv() is made good by the next tick of the timer.
+	 */
+	struct sigaction sa = { .sa_handler = handler };
+
+	sigaction(sig, &sa, NULL);
+}
+
+static void start_sampling(void)
+{
+	struct itimerval every = {
+		.it_interval.tv_usec = SAMPLE_MS * 1000,
+		.it_value.tv_usec = SAMPLE_MS * 1000,
+	};
+
+	handle(SIGALRM, on_timer);
+	setitimer(ITIMER_REAL, &every, NULL);
+}
+
+static int listen_on(uint16_t port, bool v6, int rcvbuf)
+{
+	struct sockaddr_storage addr = { .ss_family = v6 ? AF_INET6 : AF_INET };
+	int fd = socket(addr.ss_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+
+	if (fd < 0)
+		err(1, "socket");
+	if (rcvbuf && setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &rcvbuf, sizeof(rcvbuf)))
+		err(1, "SO_RCVBUF");
+	((struct sockaddr_in *)&addr)->sin_port = htons(port);
+	if (bind(fd, (struct sockaddr *)&addr, sizeof(addr)))
+		err(1, "bind to port %u", port);
+	return fd;
+}
+
+int main(int argc, char **argv)
+{
+	static const struct option options[] = {
+		{ "calibrate", no_argument, NULL, 'c' },
+		{ 0 },
+	};
+	static char buf[65536];
+	const struct mark *mark = (const struct mark *)buf;
+	uint32_t meminfo[SK_MEMINFO_VARS] = { 0 };
+	socklen_t len = sizeof(meminfo);
+	uint64_t loops = 0, bytes = 0, lost = 0;
+	uint32_t next_seq = 0;
+	int fd, opt, rcvbuf = 0, seconds = 0;
+	int64_t first = 0;
+	bool v6 = false;
+
+	while ((opt = getopt_long(argc, argv, "6b:w:t:", options, NULL)) != -1) {
+		switch (opt) {
+		case '6':
+			v6 = true;
+			break;
+		case 'b':
+			rcvbuf = atoi(optarg);
+			break;
+		case 'w':
+			loops = strtoull(optarg, NULL, 10);
+			break;
+		case 't':
+			seconds = atoi(optarg);
+			break;
+		case 'c':
+			return calibrate();
+		default:
+			fputs(usage, stderr);
+			return 2;
+		}
+	}
+	if (argc - optind != 1) {
+		fputs(usage, stderr);
+		return 2;
+	}
+	fd = listen_on(atoi(argv[optind]), v6, rcvbuf);
+	handle(SIGTERM, on_stop);
+	handle(SIGINT, on_stop);
+	if (seconds)
+		end_ns = now_ns() + seconds * NSEC_PER_SEC;
+	start_sampling();
+
+	for (;;) {
+		ssize_t n = recv(fd, buf, sizeof(buf), stop ? MSG_DONTWAIT : 0);
+
+		if (n < 0) {
+			if (stop && (errno == EAGAIN || errno == EWOULDBLOCK))
+				break;
+			if (errno != EINTR)
+				err(1, "recv");
+			continue;
+		}
+		if (!first)
+			first = now_ns();
+		received++;
+		bytes += n;
+		if (n >= (ssize_t)sizeof(mark->seq)) {
+			if (mark->seq > next_seq)
+				lost += mark->seq - next_seq;
+			next_seq = mark->seq + 1;
+		}
+		if (!stop)
+			busy(loops);
+	}
+	if (getsockopt(fd, SOL_SOCKET, SO_MEMINFO, meminfo, &len))
+		err(1, "SO_MEMINFO");
+
+	printf("{\"port\": %d, \"received\": %lu, \"bytes\": %lu, \"lost\": %lu, "
+	       "\"drops\": %u, \"rcvbuf\": %u, \"first_ns\": %ld, \"end_ns\": %ld, \"samples\": [",
+	       atoi(argv[optind]), received, bytes, lost,
+	       meminfo[SK_MEMINFO_DROPS], meminfo[SK_MEMINFO_RCVBUF], first, now_ns());
+	for (int i = 0; i < n_samples; i++)
+		printf("%s[%ld, %lu]", i ? ", " : "", samples[i].ns, samples[i].received);
+	puts("]}");
+	return 0;
+}

@@ -1,0 +1,274 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * udp_send - send several UDP flows at exact rates.
+ *
+ * Every flow has its own timetable (constant gaps, or Poisson with -P). The
+ * program wakes every GRAIN_NS and sends, in the order of their due times and
+ * thus interleaved between the flows, all datagrams that are due. It sleeps in
+ * between, so that it can share a core with the emulator.
+ *
+ * When it falls behind by more than MAX_LAG_NS the timetables are moved instead
+ * of caught up with: a burst would measure the sender. What was left out that
+ * way is reported as "skipped", with a warning.
+ *
+ * A datagram starts with struct mark (cut off where the payload is shorter).
+ * Prints one JSON object: per flow what the socket accepted, and the time used.
+ */
+#define _GNU_SOURCE
+#include <arpa/inet.h>
+#include <err.h>
+#include <errno.h>
+#include <getopt.h>
+#include <math.h>
+#include <netinet/in.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "mark.h"
+
+#define NSEC_PER_SEC	1000000000LL
+#define GRAIN_NS	200000
+#define MAX_LAG_NS	5000000
+#define MAX_FLOWS	256
+#define BATCH		64
+#define MAX_SIZE	65507
+
+struct flow {
+	struct sockaddr_storage to;
+	uint16_t port;
+	double gap_ns;
+	double due_ns;		/* since the start */
+	uint32_t seq;		/* next to be sent */
+	uint64_t skipped;
+};
+
+static struct flow flows[MAX_FLOWS];
+static unsigned int n_flows;
+static bool poisson;
+static size_t size = 256;
+
+static const char usage[] =
+	"usage: udp_send [-P] [-s SIZE] [-t SECONDS] [-p SRC_PORT] ADDRESS PORT:PPS...\n"
+	"  -P  Poisson arrivals instead of constant gaps\n"
+	"  -s  payload bytes (256)\n"
+	"  -t  seconds to send (4)\n"
+	"  -p  source port (any)\n";
+
+static int64_t now_ns(void)
+{
+	struct timespec ts;
+
+	clock_gettime(CLOCK_MONOTONIC, &ts);
+	return ts.tv_sec * NSEC_PER_SEC + ts.tv_nsec;
+}
+
+static double next_gap(const struct flow *flow)
+{
+	return poisson ? -log1p(-drand48()) * flow->gap_ns : flow->gap_ns;
+}
+
+static struct flow *earliest(void)
+{
+	struct flow *first = flows;
+
+	for (unsigned int i = 1; i < n_flows; i++)
+		if (flows[i].due_ns < first->due_ns)
+			first = &flows[i];
+	return first;
+}
+
+static void address(struct sockaddr_storage *to, const char *text, uint16_t port)
+{
+	struct sockaddr_in6 *in6 = (struct sockaddr_in6 *)to;
+	struct sockaddr_in *in = (struct sockaddr_in *)to;
+
+	if (inet_pton(AF_INET, text, &in->sin_addr) == 1) {
+		in->sin_family = AF_INET;
+		in->sin_port = htons(port);
+	} else if (inet_pton(AF_INET6, text, &in6->sin6_addr) == 1) {
+		in6->sin6_family = AF_INET6;
+		in6->sin6_port = htons(port);
+	} else {
+		errx(2, "not an address: %s", text);
+	}
+}
+
+static void parse_flow(const char *host, const char *text)
+{
+	struct flow *flow = &flows[n_flows];
+	double pps;
+
+	if (n_flows == MAX_FLOWS)
+		errx(2, "more than %d flows", MAX_FLOWS);
+	if (sscanf(text, "%hu:%lf", &flow->port, &pps) != 2 || pps <= 0)
+		errx(2, "not PORT:PPS: %s", text);
+	address(&flow->to, host, flow->port);
+	flow->gap_ns = NSEC_PER_SEC / pps;
+	n_flows++;
+}
+
+/* Fill up to BATCH datagrams that are due by @until; returns how many. */
+static int fill(struct mmsghdr *batch, struct flow **of, double until, int64_t start)
+{
+	int n = 0;
+
+	for (; n < BATCH; n++) {
+		struct flow *flow = earliest();
+		struct msghdr *msg = &batch[n].msg_hdr;
+		struct mark mark;
+
+		if (flow->due_ns >= until)
+			break;
+		mark.seq = flow->seq++;
+		mark.flow = flow - flows;
+		mark.sent_ns = start + (int64_t)flow->due_ns;
+		memcpy(msg->msg_iov->iov_base, &mark,
+		       size < sizeof(mark) ? size : sizeof(mark));
+		msg->msg_name = &flow->to;
+		msg->msg_namelen = sizeof(flow->to);
+		of[n] = flow;
+		flow->due_ns += next_gap(flow);
+	}
+	return n;
+}
+
+/* The kernel takes all or refuses one: that one counts as not sent. */
+static void send_all(int fd, struct mmsghdr *batch, struct flow **of, int n,
+		     uint64_t *refused)
+{
+	for (int done = 0; done < n;) {
+		int sent = sendmmsg(fd, batch + done, n - done, 0);
+
+		if (sent > 0) {
+			done += sent;
+		} else if (errno == ENOBUFS || errno == ECONNREFUSED || errno == EAGAIN) {
+			refused[of[done] - flows]++;
+			done++;
+		} else if (errno != EINTR) {
+			err(1, "sendmmsg");
+		}
+	}
+}
+
+static void skip_to(double due_ns)
+{
+	for (unsigned int i = 0; i < n_flows; i++) {
+		struct flow *flow = &flows[i];
+
+		while (flow->due_ns < due_ns) {
+			flow->due_ns += next_gap(flow);
+			flow->skipped++;
+		}
+	}
+}
+
+static void sleep_until(int64_t when)
+{
+	struct timespec ts = { when / NSEC_PER_SEC, when % NSEC_PER_SEC };
+
+	while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &ts, NULL) == EINTR)
+		;
+}
+
+int main(int argc, char **argv)
+{
+	static struct mmsghdr batch[BATCH];
+	static struct iovec iov[BATCH];
+	static struct flow *of[BATCH];
+	static uint64_t refused[MAX_FLOWS];
+	uint16_t src_port = 0;
+	double seconds = 4, end_ns, max_lag = 0;
+	uint64_t skipped = 0;
+	int64_t start, used;
+	int fd, opt;
+
+	while ((opt = getopt(argc, argv, "Ps:t:p:")) != -1) {
+		switch (opt) {
+		case 'P':
+			poisson = true;
+			break;
+		case 's':
+			size = strtoul(optarg, NULL, 10);
+			break;
+		case 't':
+			seconds = atof(optarg);
+			break;
+		case 'p':
+			src_port = atoi(optarg);
+			break;
+		default:
+			fputs(usage, stderr);
+			return 2;
+		}
+	}
+	if (argc - optind < 2 || size > MAX_SIZE) {
+		fputs(usage, stderr);
+		return 2;
+	}
+	for (int i = optind + 1; i < argc; i++)
+		parse_flow(argv[optind], argv[i]);
+
+	fd = socket(flows[0].to.ss_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+	if (fd < 0)
+		err(1, "socket");
+	if (src_port) {
+		struct sockaddr_storage from = { .ss_family = flows[0].to.ss_family };
+
+		((struct sockaddr_in *)&from)->sin_port = htons(src_port);
+		if (bind(fd, (struct sockaddr *)&from, sizeof(from)))
+			err(1, "bind to source port %u", src_port);
+	}
+	for (int i = 0; i < BATCH; i++) {
+		iov[i].iov_base = calloc(1, size + 1);
+		iov[i].iov_len = size;
+		batch[i].msg_hdr.msg_iov = &iov[i];
+		batch[i].msg_hdr.msg_iovlen = 1;
+	}
+	/* Spread the flows over one gap, so that constant rates interleave. */
+	for (unsigned int i = 0; i < n_flows; i++)
+		flows[i].due_ns = flows[i].gap_ns * (i + 1) / (n_flows + 1);
+	prctl(PR_SET_TIMERSLACK, 1);
+
+	end_ns = seconds * NSEC_PER_SEC;
+	start = now_ns();
+	for (double until = 0; until < end_ns;) {
+		double lag = now_ns() - start - until;
+		int n;
+
+		if (lag > max_lag)
+			max_lag = lag;
+		if (lag > MAX_LAG_NS) {
+			until += lag;
+			skip_to(until < end_ns ? until : end_ns);
+		}
+		until += GRAIN_NS;
+		if (until > end_ns)
+			until = end_ns;
+		sleep_until(start + (int64_t)until);
+		while ((n = fill(batch, of, until, start)))
+			send_all(fd, batch, of, n, refused);
+	}
+	used = now_ns() - start;
+
+	printf("{\"seconds\": %.6f, \"max_lag_ms\": %.3f, \"flows\": [",
+	       used / 1e9, max_lag / 1e6);
+	for (unsigned int i = 0; i < n_flows; i++) {
+		struct flow *flow = &flows[i];
+
+		skipped += flow->skipped + refused[i];
+		printf("%s{\"port\": %u, \"sent\": %lu, \"skipped\": %lu, \"refused\": %lu}",
+		       i ? ", " : "", flow->port, flow->seq - refused[i],
+		       flow->skipped, refused[i]);
+	}
+	puts("]}");
+	if (skipped)
+		warnx("the rate was not held: %lu datagrams not sent", skipped);
+	return 0;
+}
