@@ -1,0 +1,261 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""A guest: a stock kernel in a virtual machine, and everything done to it.
+
+    with Guest(kernel("6.1")) as guest:
+        guest.load("pf_filter")
+        print(guest.run("uname -r").out)
+
+A guest that dies or hangs raises GuestError with the end of its kernel log.
+Leaving the context raises it too if the kernel complained of anything.
+"""
+
+import errno
+import os
+import re
+import signal
+import tempfile
+import time
+from concurrent.futures import Future
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+
+from rig import complaints, initramfs, link
+from rig.channel import Channel, Reply
+from rig.kernels import Kernel
+from rig.machine import Machine, accelerators, settle
+
+BOOT_SECONDS = 120.0
+TRIAL_SECONDS = 15.0  # for hardware virtualization, which boots in one or two
+REPLY_SECONDS = 30.0
+
+Command = str | list[str]
+
+
+class GuestError(Exception):
+    """The guest failed; the message ends with the tail of its log."""
+
+
+class CommandError(Exception):
+    """A program in the guest failed."""
+
+
+@dataclass(frozen=True)
+class Result:
+    """How a program ended; a negative code is a signal's number."""
+
+    rc: int
+    out: str
+    err: str
+
+
+class Process:
+    """A program running in the guest."""
+
+    def __init__(self, guest: "Guest", command: Command, child: int, pid: int) -> None:
+        self.pid = pid
+        self._guest = guest
+        self._command = command
+        self._child = child
+        self._result: Result | None = None
+
+    def wait(self, timeout: float = 60.0) -> Result:
+        """Its result; TimeoutError if it is still running then."""
+        if self._result is None:
+            reply = self._guest.ask(timeout, do="wait", child=self._child)
+            self._result = Result(reply["rc"], reply["out"], reply["err"])
+        return self._result
+
+    def signal(self, number: int = signal.SIGTERM) -> None:
+        """Send a signal, to its whole session if it has one of its own."""
+        self._guest.ask(do="signal", child=self._child, signal=int(number))
+
+    def alive(self) -> bool:
+        return bool(self._guest.ask(do="alive", child=self._child)["alive"])
+
+
+class Guest:
+    """A virtual machine, running while in its context."""
+
+    def __init__(
+        self,
+        kernel: Kernel,
+        *,
+        cpus: int = 1,
+        memory_mib: int = 1024,
+        queues: int = 1,
+        icount: bool = False,
+        link: bool = True,
+    ) -> None:
+        self.kernel = kernel
+        self.cpus = cpus
+        self.queues = queues
+        self._memory_mib = memory_mib
+        self._icount = icount
+        self._link = link
+        self._expected: list[re.Pattern[str]] = []
+        self._loaded: list[str] = []
+        self._stack = ExitStack()
+
+    # The machine
+
+    def __enter__(self) -> Self:
+        with ExitStack() as stack:
+            self._directory = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+            initramfs.build(self.kernel, self._directory / "initramfs")
+            network = stack.enter_context(link.tap(self.queues)) if self._link else []
+            self._boot(network)
+            stack.callback(self._machine.end)
+            stack.callback(self._channel.close)
+            if self._link:
+                self.write("/run/link", link.guest_configuration())
+                self.run("ip -batch /run/link && ip link set lo up")
+            self._stack = stack.pop_all()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        with self._stack:
+            found = self.complaints()
+        if found and kind is None:
+            raise GuestError("the kernel complained:\n" + "\n".join(found))
+
+    def _boot(self, network: list[str]) -> None:
+        candidates = accelerators(self._icount)
+        for accelerator in candidates:
+            last = accelerator is candidates[-1]
+            control = self._directory / "control"
+            control.unlink(missing_ok=True)
+            self._channel = Channel(control)
+            self._machine = Machine(
+                self.kernel,
+                self._directory,
+                cpus=self.cpus,
+                memory_mib=self._memory_mib,
+                accelerator=accelerator,
+                network=network,
+            )
+            try:
+                self._greet(BOOT_SECONDS if last else TRIAL_SECONDS)
+            except BaseException as error:
+                self._machine.end()
+                self._channel.close()
+                if last or not isinstance(error, GuestError):
+                    raise
+            else:
+                if not self._icount:
+                    settle(accelerator)
+                return
+
+    def _greet(self, timeout: float) -> None:
+        try:
+            self._channel.accept(10.0)
+        except TimeoutError:
+            raise self._error("QEMU did not start") from None
+        try:
+            self._await(self._channel.greeting, timeout)
+        except TimeoutError:
+            raise self._error(f"no agent after {timeout:.0f} s") from None
+
+    def pin(self) -> None:
+        """For measuring: the virtual CPU alone on the first host CPU."""
+        self._machine.pin()
+
+    # Talking to the agent
+
+    def ask(self, timeout: float = REPLY_SECONDS, **request: Any) -> Reply:
+        """One request and its reply."""
+        try:
+            future = self._channel.request(**request)
+        except EOFError:
+            raise self._error("the guest is gone") from None
+        return self._await(future, timeout)
+
+    def _await(self, future: Future[Reply], timeout: float) -> Reply:
+        try:
+            reply = future.result(timeout)
+        except EOFError:
+            raise self._error("the guest died") from None
+        if "errno" in reply:
+            raise OSError(reply["errno"], os.strerror(reply["errno"]))
+        return reply
+
+    def _error(self, what: str) -> GuestError:
+        tail = "\n".join(self.log().splitlines()[-40:])
+        return GuestError(f"kernel {self.kernel.version}: {what}\n{self._machine.errors()}{tail}")
+
+    # What a test does
+
+    def spawn(self, command: Command, nice: int = 0, new_session: bool = True) -> Process:
+        """Start a program; a string goes through the shell."""
+        argv = ["sh", "-c", command] if isinstance(command, str) else command
+        reply = self.ask(do="spawn", argv=argv, nice=nice, session=new_session)
+        return Process(self, command, reply["child"], reply["pid"])
+
+    def run(self, command: Command, timeout: float = 60.0, check: bool = True) -> Result:
+        """Run a program to its end."""
+        process = self.spawn(command)
+        try:
+            result = process.wait(timeout)
+        except TimeoutError:
+            process.signal(signal.SIGKILL)
+            raise self._error(f"no end after {timeout:.0f} s: {command}") from None
+        if check and result.rc:
+            raise CommandError(f"{command}: code {result.rc}\n{result.out}{result.err}")
+        return result
+
+    def read(self, path: str) -> str:
+        """The content of a file of the guest."""
+        return str(self.ask(do="read", path=path)["text"])
+
+    def write(self, path: str, text: str) -> None:
+        """Write a file of the guest, by one write call."""
+        if self.ask(do="write", path=path, text=text)["short"]:
+            raise OSError(errno.EIO, "short write", path)
+
+    def load(self, *modules: str, **parameters: dict[str, object]) -> None:
+        """Load modules of the project, pf_common first.
+
+        Parameters go by module: load("pf_filter", filter={"floor": 5}).
+        """
+        for module in dict.fromkeys(["pf_common", *modules]):
+            if module not in self._loaded:
+                short = module.removeprefix("pf_")
+                directory = "common" if short == "common" else module
+                path = self.kernel.build / directory / f"{module}.ko"
+                needs = self.run(["modinfo", "-F", "depends", str(path)]).out.strip().split(",")
+                stock = [n for n in needs if n and not n.startswith("pf_")]
+                if stock:
+                    self.run(["modprobe", "--all", *stock])
+                values = [f"{k}={v}" for k, v in parameters.get(short, {}).items()]
+                self.run(["insmod", str(path), *values])
+                self._loaded.append(module)
+
+    def unload(self) -> None:
+        """Unload what `load` loaded."""
+        while self._loaded:
+            self.run(["rmmod", self._loaded[-1]])
+            self._loaded.pop()
+
+    # The kernel's log
+
+    def log(self) -> str:
+        """The kernel log so far."""
+        path = self._directory / "log"
+        return path.read_text(errors="replace") if path.exists() else ""
+
+    def expect(self, pattern: str) -> None:
+        """Lines of the log that match are no complaint."""
+        self._expected.append(re.compile(pattern))
+
+    def complaints(self) -> list[str]:
+        """Lines of the kernel log that tell of a defect."""
+        if self.kernel.name == "debug" and not self._machine.ended():
+            self._scan_for_leaks()
+        return complaints.complaints(self.log(), self._expected)
+
+    def _scan_for_leaks(self) -> None:
+        """Make the kernel report lost memory; young objects count only after 5 s."""
+        for pause in (0, 6):
+            time.sleep(pause)
+            self.run("echo scan > /sys/kernel/debug/kmemleak", timeout=300)

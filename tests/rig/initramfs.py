@@ -1,0 +1,90 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""The initial file system of a guest.
+
+It holds busybox, the stock kernel's own modules for the virtual devices, and
+a script that mounts the root and hands over to the agent. The root is shared
+read only over 9p; a tmpfs laid over it takes the guest's writes.
+"""
+
+import lzma
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+
+from rig.kernels import Kernel
+
+WANTED = ("virtio_pci", "virtio_console", "9pnet_virtio", "9p", "overlay", "virtio_net")
+
+INIT = """\
+#!/bin/busybox sh
+set -e
+/bin/busybox --install -s /bin
+export PATH=/bin
+mount -t proc proc /proc
+mount -t sysfs sys /sys
+mount -t devtmpfs dev /dev
+for module in /modules/*; do
+	[ ! -f "$module" ] || insmod "$module"
+done
+9p() { mount -t 9p -o "trans=virtio,version=9p2000.L,msize=262144,$3" "$1" "$2"; }
+9p root /lower ro,cache=loose
+mount -t tmpfs upper /upper
+mkdir /upper/data /upper/work
+mount -t overlay -o lowerdir=/lower,upperdir=/upper/data,workdir=/upper/work root /new
+mount -t proc proc /new/proc
+mount -t sysfs sys /new/sys
+mount -t devtmpfs dev /new/dev
+mkdir -p /new/dev/pts /new/dev/shm
+mount -t devpts devpts /new/dev/pts
+for directory in dev/shm run tmp; do
+	mount -t tmpfs -o mode=1777 tmpfs "/new/$directory"
+done
+for pair in tracefs:kernel/tracing debugfs:kernel/debug bpf:fs/bpf cgroup2:fs/cgroup; do
+	type=${pair%%:*}
+	[ ! -d "/new/sys/${pair#*:}" ] || mount -t "$type" "$type" "/new/sys/${pair#*:}"
+done
+mkdir -p "/new$packetflow_repo"
+9p repo "/new$packetflow_repo" ro,cache=none
+exec switch_root /new /usr/bin/python3 -I -S "$packetflow_repo/tests/rig/agent.py"
+"""
+
+
+def build(kernel: Kernel, target: Path) -> None:
+    """Write the initial file system for a kernel to a file."""
+    with tempfile.TemporaryDirectory() as name:
+        top = Path(name)
+        for directory in "bin dev proc sys modules lower upper new".split():
+            (top / directory).mkdir()
+        shutil.copy("/usr/bin/busybox", top / "bin")
+        init = top / "init"
+        init.write_text(INIT)
+        init.chmod(0o755)
+        for number, module in enumerate(_modules(kernel)):
+            data = module.read_bytes()
+            if module.suffix == ".xz":
+                data = lzma.decompress(data)
+            (top / "modules" / f"{number:02}-{module.stem}").write_bytes(data)
+        files = "\0".join(str(p.relative_to(top)) for p in sorted(top.rglob("*")))
+        with target.open("wb") as out:
+            subprocess.run(
+                ["cpio", "--null", "--quiet", "--create", "--format=newc"],
+                input=files.encode(),
+                stdout=out,
+                cwd=top,
+                check=True,
+            )
+
+
+def _modules(kernel: Kernel) -> list[Path]:
+    """The files of the wanted modules, each after those that it needs."""
+    if kernel.name == "debug":  # all built in
+        return []
+    listing = subprocess.run(
+        ["modprobe", "--set-version", kernel.version, "--show-depends", "--all", *WANTED],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    lines = (line.split() for line in listing.stdout.splitlines())
+    return list(dict.fromkeys(Path(w[1]) for w in lines if w[0] == "insmod"))

@@ -1,0 +1,55 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""The link between the sender and a guest.
+
+The sender is the current network namespace with a tap device; the guest has
+virtio-net on that tap. Neighbours are static, so that no packet but the
+experiment's own is ever on the link.
+"""
+
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+TAP = "pf0"
+SENDER4, GUEST4 = "10.77.0.1", "10.77.0.2"
+SENDER6, GUEST6 = "fd77::1", "fd77::2"
+SENDER_MAC, GUEST_MAC = "02:77:00:00:00:01", "02:77:00:00:00:02"
+
+
+def _configuration(device: str, mac: str, own: tuple[str, str], peer: str, far: tuple[str, str]) -> str:
+    """Commands for "ip -batch" that set up one end."""
+    return f"""\
+link set {device} address {mac} addrgenmode none
+link set {device} up
+address add {own[0]}/24 dev {device}
+address add {own[1]}/64 dev {device} nodad
+neighbour replace {far[0]} lladdr {peer} dev {device} nud permanent
+neighbour replace {far[1]} lladdr {peer} dev {device} nud permanent
+"""
+
+
+def guest_configuration() -> str:
+    """What the guest's end needs."""
+    return _configuration("eth0", GUEST_MAC, (GUEST4, GUEST6), SENDER_MAC, (SENDER4, SENDER6))
+
+
+@contextmanager
+def tap(queues: int) -> Iterator[list[str]]:
+    """The sender's end while it lasts; gives QEMU's options for the guest's end."""
+    multi = ["multi_queue"] if queues > 1 else []
+    _ip("tuntap", "add", TAP, "mode", "tap", *multi)
+    try:
+        ours = _configuration(TAP, SENDER_MAC, (SENDER4, SENDER6), GUEST_MAC, (GUEST4, GUEST6))
+        _ip("-batch", "-", input=ours)
+        backend = f"tap,id=net,ifname={TAP},script=no,downscript=no,vhost=off,queues={queues}"
+        vectors = f",mq=on,vectors={2 * queues + 2}" if queues > 1 else ""
+        device = f"virtio-net-pci,netdev=net,mac={GUEST_MAC},romfile={vectors}"
+        yield ["-netdev", backend, "-device", device]
+    finally:
+        _ip("link", "delete", TAP)
+
+
+def _ip(*arguments: str, input: str | None = None) -> None:
+    done = subprocess.run(["ip", *arguments], input=input, text=True, capture_output=True, check=False)
+    if done.returncode:
+        raise RuntimeError(f"ip {' '.join(arguments)}: {done.stderr.strip()}")

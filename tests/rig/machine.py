@@ -1,0 +1,98 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""The virtual machine: QEMU's process and its command line.
+
+Hardware virtualization is used where it works, which only a trial can tell:
+a /dev/kvm can exist and still not run a stock kernel.
+"""
+
+import os
+import subprocess
+from pathlib import Path
+
+from rig.kernels import CACHE, REPO, Kernel
+
+COMMAND_LINE = "console=ttyS0 loglevel=7 panic=-1 panic_on_oops=1 oops=panic"
+
+
+class Machine:
+    """A running QEMU. Ends with `end`; holds nothing that must be saved."""
+
+    def __init__(
+        self,
+        kernel: Kernel,
+        directory: Path,
+        *,
+        cpus: int,
+        memory_mib: int,
+        accelerator: list[str],
+        network: list[str],
+    ) -> None:
+        share = "local,readonly=on,security_model=passthrough,multidevs=remap"
+        arguments = [
+            "qemu-system-x86_64",
+            *("-nodefaults", "-no-user-config", "-no-reboot", "-display", "none", "-vga", "none"),
+            *accelerator,
+            *("-smp", str(cpus), "-m", f"{memory_mib}M"),
+            *("-name", "packetflow,debug-threads=on"),
+            *("-kernel", str(kernel.image), "-initrd", str(directory / "initramfs")),
+            *("-append", f"{COMMAND_LINE} packetflow_repo={REPO}"),
+            *("-serial", f"file:{directory / 'log'}"),
+            *("-device", "virtio-serial-pci"),
+            *("-chardev", f"socket,id=control,path={directory / 'control'}"),
+            *("-device", "virtserialport,chardev=control,name=packetflow"),
+            *("-fsdev", f"{share},id=root,path=/mnt"),
+            *("-device", "virtio-9p-pci,fsdev=root,mount_tag=root"),
+            *("-fsdev", f"{share},id=repo,path={REPO}"),
+            *("-device", "virtio-9p-pci,fsdev=repo,mount_tag=repo"),
+            *network,
+        ]
+        self._errors = directory / "errors"
+        with self._errors.open("wb") as errors:
+            self._process = subprocess.Popen(
+                arguments, stdin=subprocess.DEVNULL, stdout=errors, stderr=errors
+            )
+
+    def ended(self) -> bool:
+        return self._process.poll() is not None
+
+    def errors(self) -> str:
+        """What QEMU itself had to say."""
+        return self._errors.read_text(errors="replace")
+
+    def end(self) -> None:
+        self._process.kill()
+        self._process.wait()
+
+    def pin(self) -> None:
+        """Virtual CPUs to the first host CPU, all other threads to the rest."""
+        first, *rest = sorted(os.sched_getaffinity(0))
+        for task in Path(f"/proc/{self._process.pid}/task").iterdir():
+            virtual = (task / "comm").read_text().startswith("CPU ")
+            os.sched_setaffinity(int(task.name), {first} if virtual else rest or {first})
+
+
+def accelerators(icount: bool) -> list[list[str]]:
+    """What to try, best first; `settle` records the outcome."""
+    if icount:
+        return [["-accel", "tcg", "-icount", "shift=0,sleep=off"]]
+    tcg = ["-accel", "tcg", "-cpu", "max"]
+    kvm = ["-accel", "kvm", "-cpu", "host"]
+    wanted = os.environ.get("PACKETFLOW_ACCEL") or _settled()
+    return {"tcg": [tcg], "kvm": [kvm]}.get(wanted, [kvm, tcg] if os.path.exists("/dev/kvm") else [tcg])
+
+
+def settle(accelerator: list[str]) -> None:
+    """Remember what worked, until this host boots again."""
+    _record().write_text(accelerator[1])
+
+
+def _settled() -> str:
+    try:
+        return _record().read_text()
+    except OSError:
+        return ""
+
+
+def _record() -> Path:
+    boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    return CACHE / f"accelerator-{boot}"
