@@ -1,0 +1,156 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""One measured run: receivers in the guest, flows to them, and where each packet went.
+
+A run warms up for WARM_UP seconds and is then measured for a period in the
+middle of the sending, so that neither an empty buffer at the start nor a full
+one that is drained at the end flatters an arm. Rates are of that period; the
+accounts are of the whole run, to the last packet:
+
+    sent = received + socket drops + early drops + receive-time drops + unaccounted
+
+Receive-time drops are those in front of the protocol stack: the tap's queue
+(where a virtio ring loses its packets), the device and the backlog. Nobody can
+tell whose packets these were, so per receiver they are what is left over.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from experiments import counters
+from experiments.arms import Arm
+from rig.guest import Guest
+from rig.link import TAP
+from rig.traffic import Flow, Received, Tool
+
+WARM_UP = 0.5
+TAIL = 0.1  # sent after the measured period
+TAP_DROPS = Path("/sys/class/net") / TAP / "statistics/tx_dropped"
+GUEST_DROPS = "/sys/class/net/eth0/statistics/rx_dropped"
+
+
+@dataclass(frozen=True)
+class Load:
+    """Receivers (one port and flow each, in order of priority) and what they get."""
+
+    ports: Sequence[int]
+    nices: Sequence[int]
+    pps: float
+    size: int = 256
+    work: int = 0  # busy loops a packet
+    rcvbuf: int = 0
+
+
+@dataclass(frozen=True)
+class Account:
+    """Where one receiver's packets went in one run."""
+
+    sent: int
+    received: int
+    received_pps: float
+    socket_drops: int
+    early: dict[str, int]  # by reason
+
+    @property
+    def early_drops(self) -> int:
+        return sum(self.early.values())
+
+    @property
+    def missing(self) -> int:
+        """Lost where no counter knows whose packet it was."""
+        return self.sent - self.received - self.socket_drops - self.early_drops
+
+
+@dataclass(frozen=True)
+class Run:
+    """One arm, once."""
+
+    accounts: list[Account]
+    receive_drops: int  # by the counters in front of the stack
+    seconds: float  # of sending
+    idle: float  # share of the guest's processors
+    decided: dict[str, float]  # early drops by reason, in the suite's own count
+    warnings: list[str]
+
+    @property
+    def unaccounted(self) -> int:
+        return sum(account.missing for account in self.accounts) - self.receive_drops
+
+
+def measure(guest: Guest, arm: Arm, load: Load, tool: Tool, seconds: float) -> Run:
+    """Run the load once in an arm; the guest is left as it was."""
+    flows = [Flow(port, load.pps) for port in load.ports]
+    with arm(guest, load.ports):
+        receivers = [
+            tool.receiver(guest, port, nice=nice, work=load.work, rcvbuf=load.rcvbuf)
+            for port, nice in zip(load.ports, load.nices, strict=True)
+        ]
+        drops, cpu = receive_drops(guest), cpu_time(guest)
+        sent = tool.send(flows, load.size, WARM_UP + seconds + TAIL)
+        idle = counters.idle_share(cpu, cpu_time(guest))
+        await_quiet(guest, load.ports)
+        drops = receive_drops(guest) - drops
+        early, decided = arm.early(guest, load.ports), arm.decided(guest)
+        received = [receiver.finish() for receiver in receivers]
+    accounts = account(
+        [sent.packets[port] for port in load.ports],
+        received,
+        rates(received, seconds),
+        [early[port] for port in load.ports],
+        arm.counted_by_socket,
+    )
+    return Run(accounts, drops, sent.seconds, idle, decided, sent.warnings)
+
+
+def rates(received: Sequence[Received], seconds: float) -> list[float]:
+    """Packets a second of each receiver in the measured period."""
+    starts = [one.first_ns for one in received if one.packets]
+    begin = min(starts, default=0) + WARM_UP * 1e9
+    end = begin + seconds * 1e9
+    return [(one.by(end) - one.by(begin)) / seconds for one in received]
+
+
+def account(
+    sent: Sequence[int],
+    received: Sequence[Received],
+    pps: Sequence[float],
+    early: Sequence[dict[str, int]],
+    counted_by_socket: bool,
+) -> list[Account]:
+    """Each receiver's account; socket drops proper exclude early ones."""
+    accounts = []
+    for i, one in enumerate(received):
+        drops = one.socket_drops or 0
+        if counted_by_socket and one.socket_drops is not None:
+            drops -= sum(early[i].values())
+        accounts.append(Account(sent[i], one.packets, pps[i], drops, early[i]))
+    return accounts
+
+
+def receive_drops(guest: Guest) -> int:
+    """Packets lost in front of the guest's protocol stack so far."""
+    return (
+        int(TAP_DROPS.read_text())
+        + int(guest.read(GUEST_DROPS))
+        + counters.backlog_drops(guest.read("/proc/net/softnet_stat"))
+    )
+
+
+def cpu_time(guest: Guest) -> counters.CpuTime:
+    return counters.cpu_time(guest.read("/proc/stat"))
+
+
+def await_quiet(guest: Guest, ports: Sequence[int], timeout: float = 10.0) -> None:
+    """Wait until the sockets are empty and the sockets' counters stand still."""
+    deadline = time.monotonic() + timeout
+    before: list[tuple[int, int]] = []
+    while time.monotonic() < deadline:
+        time.sleep(0.1)
+        now = counters.udp_queues(guest.read("/proc/net/udp"), ports)
+        if now == before and not any(waiting for waiting, _ in now):
+            return
+        before = now
+    raise TimeoutError(f"sockets still not empty {timeout:.0f} s after the sending: {before}")

@@ -1,0 +1,159 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Results of an experiment: the JSON that is kept and the table that is shown.
+
+JSON, every rate in packets a second and every list of receivers in their order
+of priority:
+
+    experiment, kernel, version, date, tool, accelerator-independent facts of the load:
+    nices, work (busy loops a packet)
+    noise             the largest spread (maximum - minimum) of any receiver over all
+                      repeats of both stock arms
+    arms              by name, each with
+      offered_pps       [receiver], median of the repeats
+      received_pps      [repeat][receiver], in the measured period
+      socket_drops_pps  [repeat][receiver], socket-level drops proper
+      early_drops_pps   [repeat][receiver], dropped before the socket on purpose
+      receive_drops_pps [repeat][receiver], lost in front of the protocol stack
+      sum_pps           [repeat], received by all
+      idle              [repeat], share of the guest's processors over the sending
+      early_by_reason   [repeat][receiver] {reason: packets}
+      decided           [repeat] {reason: packets}, the filter's own totals
+      accounts          [repeat], packets of the whole run: sent, received,
+                        socket_drops, early_drops, receive_drops (by the counters of
+                        the tap, the device and the backlog), unaccounted
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from experiments.arms import OFF
+from experiments.measure import Account, Load, Run
+from rig.kernels import Kernel
+
+Json = dict[str, Any]
+
+
+def arm_json(runs: Sequence[Run]) -> Json:
+    """One arm's runs."""
+
+    def per_second(count: Callable[[Account], int]) -> list[list[float]]:
+        return [[round(count(one) / run.seconds, 1) for one in run.accounts] for run in runs]
+
+    offered = per_second(lambda one: one.sent)
+    received = [[round(one.received_pps, 1) for one in run.accounts] for run in runs]
+    return {
+        "offered_pps": [statistics.median(column) for column in zip(*offered, strict=True)],
+        "received_pps": received,
+        "socket_drops_pps": per_second(lambda one: one.socket_drops),
+        "early_drops_pps": per_second(lambda one: one.early_drops),
+        "receive_drops_pps": per_second(lambda one: one.missing),
+        "sum_pps": [round(sum(row), 1) for row in received],
+        "idle": [round(run.idle, 3) for run in runs],
+        "early_by_reason": [[one.early for one in run.accounts] for run in runs],
+        "decided": [run.decided for run in runs],
+        "accounts": [closing(run) for run in runs],
+    }
+
+
+def closing(run: Run) -> Json:
+    """The sum that must close: sent = all that follows."""
+    return {
+        "sent": sum(one.sent for one in run.accounts),
+        "received": sum(one.received for one in run.accounts),
+        "socket_drops": sum(one.socket_drops for one in run.accounts),
+        "early_drops": sum(one.early_drops for one in run.accounts),
+        "receive_drops": run.receive_drops,
+        "unaccounted": run.unaccounted,
+    }
+
+
+def result_json(
+    experiment: str, kernel: Kernel, tool: str, load: Load, runs: Mapping[str, Sequence[Run]]
+) -> Json:
+    arms = {name: arm_json(done) for name, done in runs.items()}
+    return {
+        "experiment": experiment,
+        "kernel": kernel.name,
+        "version": kernel.version,
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        "tool": tool,
+        "nices": list(load.nices),
+        "work": load.work,
+        "noise": noise(arms),
+        "arms": arms,
+    }
+
+
+def noise(arms: Mapping[str, Json]) -> float:
+    """The largest spread of any receiver over all repeats of the stock arms."""
+    rows = [row for name in OFF if name in arms for row in arms[name]["received_pps"]]
+    return max((max(column) - min(column) for column in zip(*rows, strict=True)), default=0.0)
+
+
+def write(path: Path, result: Json) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(result, indent=1) + "\n")
+
+
+def table(result: Json) -> str:
+    """The result for people: medians of the repeats, spread in brackets."""
+    nices = result["nices"]
+    heads = ["arm", *(f"nice {nice}" for nice in nices), "sum", "top"]
+    heads += ["socket drops", "early drops", "ring drops", "idle", "unaccounted"]
+    rows = [heads]
+    for name, arm in result["arms"].items():
+        received = list(zip(*arm["received_pps"], strict=True))
+        top = statistics.median(received[0]) / arm["offered_pps"][0]
+        rows.append(
+            [
+                name,
+                *map(spread, received),
+                spread(arm["sum_pps"]),
+                f"{top:.1%}",
+                by_receiver(arm["socket_drops_pps"]),
+                by_receiver(arm["early_drops_pps"]),
+                by_receiver(arm["receive_drops_pps"]),
+                f"{statistics.median(arm['idle']):.0%}",
+                f"{largest_gap(arm):+.2%}",
+            ]
+        )
+    title = f"{result['experiment']}, kernel {result['version']}, {result['tool']}: "
+    title += "received kpps, median (minimum-maximum) of the repeats; drops in k/s"
+    foot = f"noise (spread of the stock arms): {result['noise'] / 1e3:.1f} kpps; "
+    foot += "top: share of what was sent to the first; unaccounted: of what was sent, the worst run"
+    return "\n".join([title, *columns(rows), foot])
+
+
+def largest_gap(arm: Json) -> float:
+    """The unaccounted share of the worst run."""
+    shares = [one["unaccounted"] / one["sent"] for one in arm["accounts"]]
+    return max(shares, key=abs)
+
+
+def spread(values: Sequence[float]) -> str:
+    low, middle, high = min(values), statistics.median(values), max(values)
+    return f"{middle / 1e3:.1f} ({low / 1e3:.1f}-{high / 1e3:.1f})"
+
+
+def by_receiver(rows: Sequence[Sequence[float]]) -> str:
+    """Medians of every receiver's rate in thousands."""
+    medians = (statistics.median(column) / 1e3 for column in zip(*rows, strict=True))
+    return "/".join(f"{median:.1f}" for median in medians)
+
+
+def columns(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Lines of text with the columns aligned, the first to the left."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return [
+        "  ".join(
+            cell.ljust(width) if i == 0 else cell.rjust(width)
+            for i, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ).rstrip()
+        for row in rows
+    ]

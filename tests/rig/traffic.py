@@ -1,0 +1,208 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Senders on this side of the link and receivers in the guest.
+
+Two tools with the same face: ``LIGHT``, the rig's own programs, which reach the
+limits of the receive path, and ``IPERF3``, which is what users run. A receiver
+is started and awaited until it is bound; ``finish`` ends it and returns what it
+saw. ``send`` returns when all has been sent.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import re
+import subprocess
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple, Protocol
+
+from rig.guest import Guest
+from rig.link import GUEST4
+
+REPO = Path(__file__).resolve().parents[2]
+PROGRAMS = REPO / "build" / "rig"
+SENDER_CORE = 1
+
+
+class Flow(NamedTuple):
+    port: int
+    pps: float
+
+
+@dataclass(frozen=True)
+class Sent:
+    """What the senders did: datagrams by port, and for how long."""
+
+    packets: dict[int, int]
+    seconds: float
+    warnings: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Received:
+    """What one receiver got.
+
+    ``samples`` are (nanoseconds, datagrams so far), on a clock that starts
+    anywhere; ``first_ns`` is the arrival of the first datagram on that clock.
+    ``socket_drops`` is the socket's own count, None where it cannot be known.
+    """
+
+    packets: int
+    socket_drops: int | None
+    first_ns: int
+    samples: list[tuple[int, int]]
+
+    def by(self, when_ns: float) -> float:
+        """Datagrams received by a moment, interpolated between samples."""
+        last = (self.first_ns, 0)
+        for sample in self.samples:
+            if sample[0] <= last[0]:
+                continue
+            if sample[0] >= when_ns:
+                part = max(0.0, (when_ns - last[0]) / (sample[0] - last[0]))
+                return last[1] + (sample[1] - last[1]) * part
+            last = sample
+        return float(last[1])
+
+
+class Receiver(Protocol):
+    def finish(self) -> Received: ...
+
+
+class Tool(Protocol):
+    name: str
+
+    def receiver(
+        self, guest: Guest, port: int, nice: int = 0, work: int = 0, rcvbuf: int = 0
+    ) -> Receiver: ...
+
+    def send(self, flows: Sequence[Flow], size: int, seconds: float) -> Sent: ...
+
+
+@functools.cache
+def programs() -> Path:
+    """The directory of the traffic programs, compiled where they are stale."""
+    source = REPO / "tests" / "rig" / "src"
+    subprocess.run(["make", "-s", "-C", source, f"OUT={PROGRAMS}"], check=True)
+    return PROGRAMS
+
+
+def on_sender_core(command: list[str]) -> list[str]:
+    """The command, kept off the core that runs the guest's processor."""
+    if SENDER_CORE in os.sched_getaffinity(0):
+        return ["taskset", "-c", str(SENDER_CORE), *command]
+    return command
+
+
+def await_bound(guest: Guest, protocol: str, port: int, timeout: float = 20.0) -> None:
+    """Wait until a socket of the guest is bound to the port."""
+    local = re.compile(rf":\s+[0-9A-F]+:{port:04X} ", re.MULTILINE)
+    deadline = time.monotonic() + timeout
+    while not any(local.search(guest.read(f"/proc/net/{protocol}{v}")) for v in ("", "6")):
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"no socket of the guest was bound to {protocol} port {port}")
+        time.sleep(0.05)
+
+
+class LightReceiver:
+    """udp_recv in a session of its own, as a service would be."""
+
+    def __init__(self, guest: Guest, port: int, nice: int, work: int, rcvbuf: int) -> None:
+        command = [str(programs() / "udp_recv")]
+        if work:
+            command += ["-w", str(work)]
+        if rcvbuf:
+            command += ["-b", str(rcvbuf)]
+        self.process = guest.spawn([*command, str(port)], nice=nice, new_session=True)
+        await_bound(guest, "udp", port)
+
+    def finish(self) -> Received:
+        self.process.signal()
+        seen = json.loads(self.process.wait(20).out)
+        samples = [(ns, count) for ns, count in seen["samples"]]
+        samples.append((seen["end_ns"], seen["received"]))
+        return Received(seen["received"], seen["drops"], seen["first_ns"], samples)
+
+
+class Light:
+    name = "light"
+
+    def receiver(
+        self, guest: Guest, port: int, nice: int = 0, work: int = 0, rcvbuf: int = 0
+    ) -> Receiver:
+        return LightReceiver(guest, port, nice, work, rcvbuf)
+
+    def send(self, flows: Sequence[Flow], size: int, seconds: float) -> Sent:
+        command = [str(programs() / "udp_send"), "-s", str(size), "-t", str(seconds)]
+        command += [GUEST4, *(f"{flow.port}:{flow.pps}" for flow in flows)]
+        done = subprocess.run(
+            on_sender_core(command), capture_output=True, text=True, check=True,
+            timeout=seconds + 30,
+        )
+        out = json.loads(done.stdout)
+        packets = {flow["port"]: flow["sent"] for flow in out["flows"]}
+        return Sent(packets, out["seconds"], done.stderr.splitlines())
+
+
+class Iperf3Receiver:
+    """A one-off iperf3 server; busy work is not in its power."""
+
+    def __init__(self, guest: Guest, port: int, nice: int) -> None:
+        command = ["iperf3", "-s", "-1", "-J", "-i", "0.1", "-p", str(port)]
+        self.process = guest.spawn(command, nice=nice, new_session=True)
+        await_bound(guest, "tcp", port)
+
+    def finish(self) -> Received:
+        out = json.loads(self.process.wait(30).out)
+        return parse_iperf3_server(out)
+
+
+def parse_iperf3_server(out: dict) -> Received:
+    """A server's report; its clock starts with its first interval."""
+    if "error" in out:
+        raise RuntimeError(f"iperf3 server: {out['error']}")
+    got, samples = 0, []
+    for interval in out["intervals"]:
+        part = interval["sum"]
+        got += part["packets"] - part["lost_packets"]
+        samples.append((round(part["end"] * 1e9), got))
+    return Received(got, None, 0, samples)
+
+
+class Iperf3:
+    name = "iperf3"
+
+    def receiver(
+        self, guest: Guest, port: int, nice: int = 0, work: int = 0, rcvbuf: int = 0
+    ) -> Receiver:
+        if work or rcvbuf:
+            raise ValueError("iperf3 receivers take no work and no buffer size")
+        return Iperf3Receiver(guest, port, nice)
+
+    def send(self, flows: Sequence[Flow], size: int, seconds: float) -> Sent:
+        clients = []
+        for flow in flows:
+            command = ["iperf3", "-c", GUEST4, "-p", str(flow.port), "-u", "-J"]
+            command += ["-b", f"{flow.pps * size * 8:.0f}", "-l", str(size)]
+            command += ["-t", f"{seconds:.0f}", "--pacing-timer", "200"]
+            clients.append(
+                subprocess.Popen(on_sender_core(command), stdout=subprocess.PIPE, text=True)
+            )
+        packets, used = {}, 0.0
+        for flow, client in zip(flows, clients, strict=True):
+            out = json.loads(client.communicate(timeout=seconds + 60)[0])
+            if "error" in out:
+                raise RuntimeError(f"iperf3 client: {out['error']}")
+            total = out["end"]["sum_sent"] if "sum_sent" in out["end"] else out["end"]["sum"]
+            packets[flow.port] = total["packets"]
+            used = max(used, total["seconds"])
+        return Sent(packets, used)
+
+
+LIGHT: Tool = Light()
+IPERF3: Tool = Iperf3()
+TOOLS = {tool.name: tool for tool in (LIGHT, IPERF3)}
