@@ -21,13 +21,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
-from rig import complaints, initramfs, link
+from rig import complaints, image, initramfs, link
 from rig.channel import Channel, Reply
 from rig.kernels import Kernel
 from rig.machine import Machine, accelerators, settle
 
-BOOT_SECONDS = 120.0
-TRIAL_SECONDS = 15.0  # for hardware virtualization, which boots in one or two
+BOOT_SECONDS = 60.0
+TRIAL_SECONDS = 8.0  # for hardware virtualization, which boots in one or two
 REPLY_SECONDS = 30.0
 
 Command = str | list[str]
@@ -122,13 +122,13 @@ class Guest:
 
     def _boot(self, network: list[str]) -> None:
         candidates = accelerators(self._icount)
-        for accelerator in candidates:
-            last = accelerator is candidates[-1]
+        for number, accelerator in enumerate(candidates, 1):
+            last = number == len(candidates)
             control = self._directory / "control"
             control.unlink(missing_ok=True)
             self._channel = Channel(control)
             self._machine = Machine(
-                self.kernel,
+                image.unpacked(self.kernel),
                 self._directory,
                 cpus=self.cpus,
                 memory_mib=self._memory_mib,
@@ -136,7 +136,8 @@ class Guest:
                 network=network,
             )
             try:
-                self._greet(BOOT_SECONDS if last else TRIAL_SECONDS)
+                trial = "kvm" in accelerator and not last
+                self._greet(TRIAL_SECONDS if trial else BOOT_SECONDS)
             except BaseException as error:
                 self._machine.end()
                 self._channel.close()

@@ -9,7 +9,7 @@ import os
 import subprocess
 from pathlib import Path
 
-from rig.kernels import CACHE, REPO, Kernel
+from rig.kernels import CACHE, REPO
 
 COMMAND_LINE = "console=ttyS0 loglevel=7 panic=-1 panic_on_oops=1 oops=panic"
 
@@ -19,7 +19,7 @@ class Machine:
 
     def __init__(
         self,
-        kernel: Kernel,
+        image: Path,
         directory: Path,
         *,
         cpus: int,
@@ -34,7 +34,7 @@ class Machine:
             *accelerator,
             *("-smp", str(cpus), "-m", f"{memory_mib}M"),
             *("-name", "packetflow,debug-threads=on"),
-            *("-kernel", str(kernel.image), "-initrd", str(directory / "initramfs")),
+            *("-kernel", str(image), "-initrd", str(directory / "initramfs")),
             *("-append", f"{COMMAND_LINE} packetflow_repo={REPO}"),
             *("-serial", f"file:{directory / 'log'}"),
             *("-device", "virtio-serial-pci"),
@@ -72,13 +72,19 @@ class Machine:
 
 
 def accelerators(icount: bool) -> list[list[str]]:
-    """What to try, best first; `settle` records the outcome."""
+    """What to try, best first; `settle` records the outcome.
+
+    Emulation gets two tries: with several virtual CPUs a boot now and then
+    loses a timer for good.
+    """
     if icount:
-        return [["-accel", "tcg", "-icount", "shift=0,sleep=off"]]
+        return [["-accel", "tcg", "-icount", "shift=0,sleep=off"]] * 2
     tcg = ["-accel", "tcg", "-cpu", "max"]
     kvm = ["-accel", "kvm", "-cpu", "host"]
     wanted = os.environ.get("PACKETFLOW_ACCEL") or _settled()
-    return {"tcg": [tcg], "kvm": [kvm]}.get(wanted, [kvm, tcg] if os.path.exists("/dev/kvm") else [tcg])
+    if wanted == "kvm":
+        return [kvm]
+    return [tcg, tcg] if wanted == "tcg" or not Path("/dev/kvm").exists() else [kvm, tcg, tcg]
 
 
 def settle(accelerator: list[str]) -> None:
