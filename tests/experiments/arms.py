@@ -67,7 +67,7 @@ class ShedAll(Setting):
     def enter(self, guest: Guest, ports: Sequence[int]) -> None:
         hook = "type filter hook prerouting priority raw;"
         rules = "\n".join(f"udp dport {port} counter drop" for port in ports[1:])
-        table = f"table {self.TABLE} {{ chain shed {{\n{hook}\n{rules}\n}} }}\n"
+        table = f"table {self.TABLE} {{ chain shed {{\n{hook}\n{rules}\n}}\n}}\n"
         guest.write("/run/shed-all.nft", table)
         guest.run(["nft", "-f", "/run/shed-all.nft"])
 

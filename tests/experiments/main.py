@@ -6,7 +6,8 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from experiments import result, runner
+from experiments import cost, result, runner
+from experiments.progress import Say
 from rig.kernels import SERIES, kernel
 from rig.traffic import TOOLS
 
@@ -25,6 +26,11 @@ def main() -> None:
         command.add_argument("--tool", default="light", choices=sorted(TOOLS))
         command.add_argument("--json", type=Path, metavar="FILE")
         command.set_defaults(do=experiment)
+    command = commands.add_parser("cost")
+    command.add_argument("--kernel", default="6.1", choices=SERIES)
+    command.add_argument("--repeat", type=int, default=2, metavar="N")
+    command.add_argument("--json", type=Path, metavar="FILE")
+    command.set_defaults(do=instructions)
     options = parser.parse_args()
     options.do(options)
 
@@ -37,8 +43,16 @@ def experiment(options: argparse.Namespace) -> None:
         options.arms.split(","),
         options.repeat,
         options.seconds,
+        Say(),
     )
     print(result.table(found))
+    if options.json:
+        result.write(options.json, found)
+
+
+def instructions(options: argparse.Namespace) -> None:
+    found = cost.run(kernel(options.kernel), options.repeat, Say())
+    print(cost.table(found))
     if options.json:
         result.write(options.json, found)
 

@@ -14,8 +14,7 @@ from rig.guest import Guest
 from rig.kernels import Kernel
 from rig.traffic import Tool
 
-Say = Callable[[str], None]
-EXPERIMENTS: dict[str, Callable[[Guest, Tool, Say], Load]] = {"U1": u1, "U1w": u1w}
+EXPERIMENTS: dict[str, Callable[[Guest, Tool, Callable[[str], None]], Load]] = {"U1": u1, "U1w": u1w}
 
 
 def run(
@@ -25,13 +24,9 @@ def run(
     names: Sequence[str],
     repeats: int,
     seconds: float,
+    say: Callable[[str], None],
 ) -> Json:
     """Boot, run every arm so often, and give the result."""
-    started = time.monotonic()
-
-    def say(text: str) -> None:
-        print(f"[{time.monotonic() - started:5.0f} s] {text}", flush=True)
-
     chosen = arms(names)
     runs: dict[str, list[Run]] = {arm.name: [] for arm in chosen}
     total = repeats * len(chosen)

@@ -1,0 +1,146 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""The deterministic cost of a packet, in instructions of the guest.
+
+The guest's clock counts instructions (one nanosecond each), so a program that
+never sleeps reads from it what a packet costs, to three digits and whatever else
+the host does. udp_cost gives it two ways: a 256-byte datagram sent and received
+on lo, and the receive side alone, through a tun device. For the arms that end in
+a drop nobody reads the socket, whose buffer is full:
+
+    stock         received
+    full_socket   dropped at the full socket by the stock kernel
+    nft_raw_drop  dropped by nftables at PRE_ROUTING, priority raw
+    common_idle   received, pf_common loaded
+    filter_idle   received, pf_common and pf_filter loaded
+    sched_idle, mm_idle, all_idle    the same for the other modules, once built
+    disabled      received, pf_common and pf_filter loaded, enable = 0
+    early_drop    dropped by pf_filter since the socket is full
+
+The JSON has "experiment", "kernel", "version", "instructions_per_packet" (sent and
+received on lo) and "receive_instructions_per_packet", both by arm, as means of the
+repeats; "spread", the largest difference between two repeats as a share of the
+mean; and "early_share", the share of the early_drop arm's packets that the filter
+really dropped.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from experiments.arms import Modules, Setting, ShedAll, built
+from experiments.result import Json, columns
+from rig.guest import Guest
+from rig.kernels import Kernel
+from rig.traffic import programs
+
+PORT = 5000
+PATHS = ("lo", "tun")
+
+
+class Disabled(Modules):
+    """Loaded, and switched off."""
+
+    def enter(self, guest: Guest, ports: Sequence[int]) -> None:
+        super().enter(guest, ports)
+        guest.write("/proc/packetflow/enable", "0")
+
+
+@dataclass(frozen=True)
+class CostArm:
+    setting: Setting
+    flood: bool = False  # nobody reads: each packet ends as a drop
+
+
+def cost_arms(modules: list[str]) -> dict[str, CostArm]:
+    """The arms that these modules allow."""
+    arms = {
+        "stock": CostArm(Setting()),
+        "full_socket": CostArm(Setting(), flood=True),
+        "nft_raw_drop": CostArm(ShedAll(), flood=True),
+    }
+    if "pf_filter" in modules:
+        arms["common_idle"] = CostArm(Modules("pf_common"))
+    for name in modules:
+        arms[f"{name.removeprefix('pf_')}_idle"] = CostArm(Modules(name))
+    if len(modules) > 1:
+        arms["all_idle"] = CostArm(Modules())
+    if "pf_filter" in modules:
+        arms["disabled"] = CostArm(Disabled("pf_filter"))
+        arms["early_drop"] = CostArm(Modules("pf_filter"), flood=True)
+    return arms
+
+
+@dataclass(frozen=True)
+class Cost:
+    instructions: float  # a packet, the median of the program's rounds
+    early_share: float  # of all packets, dropped by the filter
+
+
+def measure(guest: Guest, arm: CostArm, path: str) -> Cost:
+    """One arm by one path."""
+    command = [str(programs() / "udp_cost"), *(["-f"] if arm.flood else []), path, str(PORT)]
+    ports = (0, PORT)  # to an arm that spares the first port, ours is the second
+    arm.setting.enter(guest, ports)
+    try:
+        out = json.loads(guest.run(command, timeout=300).out)
+        dropped = sum(arm.setting.decided(guest).values())
+    finally:
+        arm.setting.leave(guest)
+    return Cost(statistics.median(out["ns"]), dropped / out["sent"])
+
+
+def run(kernel: Kernel, repeats: int, say: Callable[[str], None]) -> Json:
+    """Every arm by both paths, repeated in turn in one boot."""
+    arms = cost_arms(built(kernel))
+    found: dict[tuple[str, str], list[Cost]] = {(arm, path): [] for arm in arms for path in PATHS}
+    say(f"cost: booting {kernel.version}, counting instructions")
+    with Guest(kernel, icount=True, link=False) as guest:
+        guest.run("ip link set lo up && modprobe tun")
+        for repeat in range(repeats):
+            for (name, path), costs in found.items():
+                costs.append(measure(guest, arms[name], path))
+                say(f"cost {repeat + 1}/{repeats} {name} {path}: {costs[-1].instructions:.0f}")
+
+    def means(path: str) -> dict[str, float]:
+        return {
+            name: round(statistics.mean(cost.instructions for cost in found[name, path]), 1)
+            for name in arms
+        }
+
+    return {
+        "experiment": "cost",
+        "kernel": kernel.name,
+        "version": kernel.version,
+        "instructions_per_packet": means("lo"),
+        "receive_instructions_per_packet": means("tun"),
+        "spread": max(map(spread, found.values())),
+        "early_share": min(
+            (cost.early_share for path in PATHS for cost in found.get(("early_drop", path), [])),
+            default=None,
+        ),
+    }
+
+
+def spread(costs: list[Cost]) -> float:
+    """The largest difference between repeats, as a share of their mean."""
+    values = [cost.instructions for cost in costs]
+    return (max(values) - min(values)) / statistics.mean(values)
+
+
+def table(result: Json) -> str:
+    """Instructions a packet and percent against stock, by both paths."""
+    by_path = [result["instructions_per_packet"], result["receive_instructions_per_packet"]]
+    rows = [["arm", "lo: sent and received", "", "tun: receive side", ""]]
+    for name in by_path[0]:
+        row = [name]
+        for costs in by_path:
+            row += [f"{costs[name]:.0f}", f"{costs[name] / costs['stock'] - 1:+.2%}"]
+        rows.append(row)
+    foot = f"repeats agree to {result['spread']:.2%}"
+    if result["early_share"] is not None:
+        foot += f"; of the early_drop arm's packets the filter dropped {result['early_share']:.1%}"
+    title = f"cost, kernel {result['version']}: instructions a packet"
+    return "\n".join([title, *columns(rows), foot])

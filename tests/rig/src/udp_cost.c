@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * udp_cost - what one datagram costs, on the clock of a machine that counts
+ * instructions (one nanosecond each).
+ *
+ * Two ways for a datagram to arrive: "lo" sends it through the loopback device,
+ * so that sending is part of the cost; "tun" writes a ready-made IP packet to a
+ * tun device, which is the receive side alone: as with a driver, a buffer is
+ * filled and handed to the stack, and nothing was sent. Each datagram is read
+ * at once by recv(); with -f nobody reads, the socket's buffer is full from the
+ * start, and the cost is that of a packet that ends as a drop.
+ *
+ * Prints one JSON object: the nanoseconds a datagram in each of ROUNDS rounds,
+ * and how many datagrams were sent in all, the warm-up included.
+ */
+#define _GNU_SOURCE
+#include <arpa/inet.h>
+#include <err.h>
+#include <fcntl.h>
+#include <getopt.h>
+#include <linux/if_tun.h>
+#include <net/if.h>
+#include <netinet/in.h>
+#include <netinet/ip.h>
+#include <netinet/udp.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+#include <time.h>
+#include <unistd.h>
+
+#define NSEC_PER_SEC	1000000000LL
+#define SIZE		256
+#define ROUNDS		3
+#define WARM_UP		2000	/* more than the default buffer holds */
+#define TUN		"cost0"
+#define TUN_LOCAL	"10.78.0.1"
+#define TUN_PEER	"10.78.0.2"
+
+struct packet {
+	struct iphdr ip;
+	struct udphdr udp;
+	char data[SIZE];
+};
+
+_Static_assert(sizeof(struct packet) == 20 + 8 + SIZE, "headers follow without a gap");
+
+static struct packet packet;
+
+static int64_t now_ns(void)
+{
+	struct timespec ts;
+
+	clock_gettime(CLOCK_MONOTONIC, &ts);
+	return ts.tv_sec * NSEC_PER_SEC + ts.tv_nsec;
+}
+
+static struct sockaddr_in address(const char *text, uint16_t port)
+{
+	struct sockaddr_in in = { .sin_family = AF_INET, .sin_port = htons(port) };
+
+	inet_pton(AF_INET, text, &in.sin_addr);
+	return in;
+}
+
+static uint16_t ip_checksum(const struct iphdr *ip)
+{
+	const uint16_t *words = (const uint16_t *)ip;
+	uint32_t sum = 0;
+
+	for (unsigned int i = 0; i < sizeof(*ip) / 2; i++)
+		sum += words[i];
+	while (sum >> 16)
+		sum = (sum & 0xffff) + (sum >> 16);
+	return ~sum;
+}
+
+/* A datagram that has come from the tun device's other end. */
+static void make_packet(uint16_t port)
+{
+	packet.ip.version = 4;
+	packet.ip.ihl = sizeof(packet.ip) / 4;
+	packet.ip.tot_len = htons(sizeof(packet));
+	packet.ip.ttl = 64;
+	packet.ip.protocol = IPPROTO_UDP;
+	packet.ip.saddr = inet_addr(TUN_PEER);
+	packet.ip.daddr = inet_addr(TUN_LOCAL);
+	packet.ip.check = ip_checksum(&packet.ip);
+	packet.udp.source = htons(port);
+	packet.udp.dest = htons(port);
+	packet.udp.len = htons(sizeof(packet.udp) + SIZE);
+}
+
+static int open_tun(int sock)
+{
+	struct ifreq ifr = { .ifr_name = TUN, .ifr_flags = IFF_TUN | IFF_NO_PI };
+	struct sockaddr_in local = address(TUN_LOCAL, 0);
+	struct sockaddr_in mask = address("255.255.255.0", 0);
+	int fd = open("/dev/net/tun", O_RDWR);
+
+	if (fd < 0 || ioctl(fd, TUNSETIFF, &ifr))
+		err(1, "/dev/net/tun");
+	memcpy(&ifr.ifr_addr, &local, sizeof(local));
+	if (ioctl(sock, SIOCSIFADDR, &ifr))
+		err(1, "address of " TUN);
+	memcpy(&ifr.ifr_netmask, &mask, sizeof(mask));
+	if (ioctl(sock, SIOCSIFNETMASK, &ifr))
+		err(1, "netmask of " TUN);
+	ifr.ifr_flags = IFF_UP | IFF_RUNNING;
+	if (ioctl(sock, SIOCSIFFLAGS, &ifr))
+		err(1, "setting " TUN " up");
+	return fd;
+}
+
+static int open_sender(uint16_t port)
+{
+	struct sockaddr_in to = address("127.0.0.1", port);
+	int fd = socket(AF_INET, SOCK_DGRAM, 0);
+
+	if (fd < 0 || connect(fd, (struct sockaddr *)&to, sizeof(to)))
+		err(1, "sending socket");
+	return fd;
+}
+
+static void run(int from, int to, bool tun, bool flood, unsigned int count)
+{
+	static char buf[SIZE];
+
+	for (unsigned int i = 0; i < count; i++) {
+		if (tun ? write(from, &packet, sizeof(packet)) < 0
+			: send(from, packet.data, SIZE, 0) < 0)
+			err(1, "send");
+		if (!flood && recv(to, buf, sizeof(buf), MSG_DONTWAIT) != SIZE)
+			err(1, "recv");
+	}
+}
+
+int main(int argc, char **argv)
+{
+	struct sockaddr_in any = address("0.0.0.0", 0);
+	bool flood = false, tun;
+	unsigned int count = 5000;
+	int from, to, opt;
+	uint16_t port;
+
+	while ((opt = getopt(argc, argv, "fn:")) != -1) {
+		if (opt == 'f')
+			flood = true;
+		else if (opt == 'n')
+			count = atoi(optarg);
+		else
+			return 2;
+	}
+	if (argc - optind != 2)
+		errx(2, "usage: udp_cost [-f] [-n COUNT] lo|tun PORT");
+	tun = !strcmp(argv[optind], "tun");
+	port = atoi(argv[optind + 1]);
+
+	to = socket(AF_INET, SOCK_DGRAM, 0);
+	any.sin_port = htons(port);
+	if (to < 0 || bind(to, (struct sockaddr *)&any, sizeof(any)))
+		err(1, "bind to port %u", port);
+	make_packet(port);
+	from = tun ? open_tun(to) : open_sender(port);
+
+	run(from, to, tun, false, 1);	/* who receives here can be learnt */
+	run(from, to, tun, flood, WARM_UP);
+	printf("{\"ns\": [");
+	for (int round = 0; round < ROUNDS; round++) {
+		int64_t start = now_ns();
+
+		run(from, to, tun, flood, count);
+		printf("%s%.1f", round ? ", " : "", (double)(now_ns() - start) / count);
+	}
+	printf("], \"sent\": %u}\n", 1 + WARM_UP + ROUNDS * count);
+	return 0;
+}
