@@ -1,0 +1,147 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * What differs between kernels, and nothing else.
+ *
+ * The core is written for the newest kernel. Each shim says what changed and
+ * when; the PFLOW_HAVE_* symbols come from compat.mk, which looks into the
+ * headers, since distributions backport.
+ */
+#ifndef _PFLOW_COMPAT_H
+#define _PFLOW_COMPAT_H
+
+#include <linux/netdevice.h>
+#include <linux/skbuff.h>
+#include <net/sock.h>
+#include <net/udp.h>
+
+/*
+ * 6.11 added the receiving socket to the kfree_skb tracepoint, 7.0 or so made
+ * it const; sk_skb_reason_drop() took over from kfree_skb_reason() with it.
+ */
+#if defined(PFLOW_HAVE_KFREE_SKB_CONST_SK)
+#define PFLOW_KFREE_SKB_ARGS						\
+	void *data, struct sk_buff *skb, void *location,		\
+	enum skb_drop_reason reason, const struct sock *rx_sk
+#elif defined(PFLOW_HAVE_KFREE_SKB_SK)
+#define PFLOW_KFREE_SKB_ARGS						\
+	void *data, struct sk_buff *skb, void *location,		\
+	enum skb_drop_reason reason, struct sock *rx_sk
+#else
+#define PFLOW_KFREE_SKB_ARGS						\
+	void *data, struct sk_buff *skb, void *location,		\
+	enum skb_drop_reason reason
+static inline void sk_skb_reason_drop(struct sock *sk, struct sk_buff *skb,
+				      enum skb_drop_reason reason)
+{
+	kfree_skb_reason(skb, reason);
+}
+#endif
+
+/* Backlog drops: a plain counter, atomic from 6.5, per node from 6.18. */
+static inline unsigned int pflow_softnet_dropped(struct softnet_data *sd)
+{
+#if defined(PFLOW_HAVE_SOFTNET_DROP_COUNTERS)
+	return numa_drop_read(&sd->drop_counters);
+#elif defined(PFLOW_HAVE_SOFTNET_DROPPED_ATOMIC)
+	return atomic_read(&sd->dropped);
+#else
+	return READ_ONCE(sd->dropped);
+#endif
+}
+
+/* sk_drops of UDP is kept per node from 6.18, through sk_drops_read(). */
+static inline u32 pflow_sk_drops(const struct sock *sk)
+{
+#if defined(PFLOW_HAVE_SK_DROPS_READ)
+	return sk_drops_read(sk);
+#else
+	return atomic_read(&sk->sk_drops);
+#endif
+}
+
+static inline void pflow_sk_drops_add(struct sock *sk, unsigned int packets)
+{
+#if defined(PFLOW_HAVE_SK_DROPS_READ)
+	sk_drops_add(sk, packets);
+#else
+	atomic_add(packets, &sk->sk_drops);
+#endif
+}
+
+
+/* UDP-Lite went in 7.0 or so, and with it an argument of UDP_INC_STATS(). */
+static inline void pflow_udp_stats_add(struct net *net, bool v4, int field, unsigned int packets)
+{
+#if IS_ENABLED(CONFIG_IPV6)
+	if (!v4) {
+		SNMP_ADD_STATS(net->mib.udp_stats_in6, field, packets);
+		return;
+	}
+#endif
+	SNMP_ADD_STATS(net->mib.udp_statistics, field, packets);
+}
+
+/* The table of UDP sockets: the namespace's own from 6.2, no argument from 7.0 or so. */
+#if !defined(PFLOW_HAVE_UDP_TABLE_ARGUMENT)
+#define PFLOW_UDP_TABLE(net)
+#elif defined(PFLOW_HAVE_UDP_TABLE_NETNS)
+#define PFLOW_UDP_TABLE(net)	(net)->ipv4.udp_table,
+#else
+#define PFLOW_UDP_TABLE(net)	&udp_table,
+#endif
+
+static inline struct sock *pflow_udp4_lookup(struct net *net, __be32 saddr, __be16 sport,
+					     __be32 daddr, __be16 dport, int dif, int sdif)
+{
+	return __udp4_lib_lookup(net, saddr, sport, daddr, dport, dif, sdif,
+				 PFLOW_UDP_TABLE(net) NULL);
+}
+
+static inline struct sock *pflow_udp6_lookup(struct net *net, const struct in6_addr *saddr,
+					     __be16 sport, const struct in6_addr *daddr,
+					     __be16 dport, int dif, int sdif)
+{
+#if IS_ENABLED(CONFIG_IPV6)
+	return __udp6_lib_lookup(net, saddr, sport, daddr, dport, dif, sdif,
+				 PFLOW_UDP_TABLE(net) NULL);
+#else
+	return NULL;
+#endif
+}
+
+/* What the kernel drops on; 6.18 added a queue per node in front of the socket's. */
+static inline u32 pflow_rmem(const struct sock *sk)
+{
+	u32 rmem = atomic_read(&sk->sk_rmem_alloc);
+
+#if defined(PFLOW_HAVE_UDP_PROD_QUEUE)
+	if (sk->sk_protocol == IPPROTO_UDP)
+		rmem += atomic_read(&udp_sk(sk)->udp_prod_queue[numa_node_id()].rmem_alloc);
+#endif
+	return rmem;
+}
+
+/* Bytes that really wait: what was received is given back in batches. */
+static inline u32 pflow_udp_waiting(const struct sock *sk)
+{
+	u32 rmem = pflow_rmem(sk);
+	u32 deficit = READ_ONCE(udp_sk(sk)->forward_deficit);
+
+	return rmem > deficit ? rmem - deficit : 0;
+}
+
+/*
+ * Would __udp_enqueue_schedule_skb() drop a buffer of this truesize now?
+ * Until 6.18 a buffer was taken as long as the ones before it left room, from
+ * then on it has to fit itself, except into an empty queue.
+ */
+static inline bool pflow_udp_would_drop(u32 rmem, u32 rcvbuf, u32 truesize)
+{
+#if defined(PFLOW_HAVE_UDP_PROD_QUEUE)
+	return rmem && rmem + truesize > rcvbuf;
+#else
+	return rmem > rcvbuf;
+#endif
+}
+
+#endif

@@ -1,0 +1,13 @@
+# SPDX-License-Identifier: GPL-2.0-only
+# Ask the kernel's headers what they have; see compat.h.
+# $(call pflow-has,PATTERN,HEADER,SYMBOL) defines SYMBOL if PATTERN occurs.
+pflow-has = $(if $(shell grep -sE $(1) $(srctree)/include/$(2)),-DPFLOW_HAVE_$(3))
+
+ccflags-y += $(call pflow-has,'[^t] struct sock \*rx_sk',trace/events/skb.h,KFREE_SKB_SK)
+ccflags-y += $(call pflow-has,'const struct sock \*rx_sk',trace/events/skb.h,KFREE_SKB_CONST_SK)
+ccflags-y += $(call pflow-has,'atomic_t[[:space:]]+dropped',linux/netdevice.h,SOFTNET_DROPPED_ATOMIC)
+ccflags-y += $(call pflow-has,'struct numa_drop_counters[[:space:]]+drop_counters',linux/netdevice.h,SOFTNET_DROP_COUNTERS)
+ccflags-y += $(call pflow-has,'int sk_drops_read',net/sock.h,SK_DROPS_READ)
+ccflags-y += $(call pflow-has,'struct udp_table \*tbl',net/udp.h,UDP_TABLE_ARGUMENT)
+ccflags-y += $(call pflow-has,'struct udp_table \*udp_table',net/netns/ipv4.h,UDP_TABLE_NETNS)
+ccflags-y += $(call pflow-has,'udp_prod_queue',linux/udp.h,UDP_PROD_QUEUE)

@@ -1,0 +1,123 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/* What the files of pf_common share among themselves. */
+#ifndef _PFLOW_INTERNAL_H
+#define _PFLOW_INTERNAL_H
+
+#include <linux/net.h>
+#include <linux/sched.h>
+
+#include "packetflow.h"
+
+/* knobs.c */
+enum {
+	PFLOW_KNOB_ENABLE,
+	PFLOW_KNOB_MAX_SOCKETS,
+	PFLOW_KNOBS,
+};
+
+extern struct pflow_knob pflow_knobs[PFLOW_KNOBS];
+int pflow_knob_create(struct pflow_knob *knob, struct proc_dir_entry *dir);
+
+/* table.c */
+int pflow_table_setup(unsigned int max_sockets);
+void pflow_table_teardown(void);
+struct pflow_sock *pflow_sock_get(struct sock *sk);
+void pflow_sock_forget(const struct sock *sk);
+void pflow_table_reap(void);
+void pflow_table_clear(void);
+void pflow_table_refill(void);
+void pflow_table_for_each(void (*fn)(struct pflow_sock *entry, void *data), void *data);
+unsigned int pflow_table_buckets(void);
+void pflow_table_bucket(unsigned int bucket,
+			void (*fn)(struct pflow_sock *entry, void *data), void *data);
+raw_spinlock_t *pflow_sock_lock(const struct pflow_sock *entry);
+
+/**
+ * struct pflow_table_stats - how full the table is
+ * @used: entries
+ * @max: most there may be
+ * @refused: sockets that found it full
+ * @starved: sockets that found the pool empty and were left to the next scan
+ * @reaped: entries whose release was missed
+ */
+struct pflow_table_stats {
+	unsigned int used;
+	unsigned int max;
+	unsigned long refused;
+	unsigned long starved;
+	unsigned long reaped;
+};
+
+void pflow_table_stats(struct pflow_table_stats *stats);
+
+/* priority.c */
+
+/**
+ * struct pflow_priority - how much a task matters
+ * @rank: pflow_rank() of its own class and nice
+ * @group: scheduling group, as an identity
+ * @autogroup: that group is an autogroup
+ */
+struct pflow_priority {
+	u8 rank;
+	const void *group;
+	bool autogroup;
+};
+
+void pflow_task_priority(struct task_struct *task, struct pflow_priority *priority);
+
+/**
+ * struct pflow_inert - whether nice means anything between the receivers
+ * @group: of the first one
+ * @receivers: how many were looked at
+ * @groups_differ: not all share one scheduling group
+ * @autogroup: autogroup is why
+ */
+struct pflow_inert {
+	const void *group;
+	unsigned int receivers;
+	bool groups_differ;
+	bool autogroup;
+};
+
+void pflow_inert_check(struct pflow_inert *inert);
+
+/* owner.c */
+void pflow_owner_holds(struct sock *sk, struct task_struct *task, u32 scan);
+void pflow_owner_receives(struct sock *sk);
+
+/* A socket without a file is the kernel's own (a tunnel, NFS): nobody's receiver. */
+static inline struct sock *pflow_process_sock(const struct socket *sock)
+{
+	return sock->file ? sock->sk : NULL;
+}
+
+/* scan.c */
+void pflow_scan(void);
+
+/* probes.c */
+int pflow_probes_setup(void);
+void pflow_probes_teardown(void);
+void pflow_probes_watch(bool on);
+void pflow_probes_status(struct seq_file *m);
+void pflow_probes_metrics(struct seq_file *m);
+
+/* overload.c */
+int pflow_overload_setup(void);
+void pflow_overload_teardown(void);
+void pflow_overload_status(struct seq_file *m);
+void pflow_overload_metrics(struct seq_file *m);
+
+/* proc.c */
+int pflow_proc_setup(void);
+void pflow_proc_teardown(void);
+
+/* modules.c */
+extern struct proc_dir_entry *pflow_root;
+int pflow_modules_start(void);
+void pflow_modules_stop(void);
+int pflow_enable(unsigned int on);
+void pflow_modules_status(struct seq_file *m);
+void pflow_modules_metrics(struct seq_file *m);
+
+#endif

@@ -1,0 +1,191 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * Knobs: one value each, a module parameter at load time and a file in
+ * /proc/packetflow afterwards, both through the same parser.
+ *
+ * Writing takes CAP_NET_ADMIN in the initial user namespace, of the process
+ * that opened the file and of the one that writes. What does not parse changes
+ * nothing.
+ */
+#include <linux/capability.h>
+#include <linux/fs.h>
+#include <linux/mutex.h>
+#include <linux/proc_fs.h>
+#include <linux/slab.h>
+#include <linux/uaccess.h>
+#include <linux/user_namespace.h>
+
+#include "internal.h"
+
+#define TEXT_MAX	1024
+
+static DEFINE_MUTEX(knob_lock);
+
+struct pflow_knob pflow_knobs[PFLOW_KNOBS] = {
+	[PFLOW_KNOB_ENABLE] = {
+		.name = "enable", .unit = "0 or 1", .max = 1, .fallback = 1, .value = 1,
+		.help = "0 detaches every hook and forgets every socket, without unloading",
+		.apply = pflow_enable,
+	},
+	[PFLOW_KNOB_MAX_SOCKETS] = {
+		.name = "max_sockets", .unit = "sockets",
+		.min = 64, .max = 4194304, .fallback = 131072, .value = 131072,
+		.help = "bound of the table, 200 bytes each when used; raise it when status says that sockets were refused",
+	},
+};
+
+PFLOW_KNOB_PARAM(enable, &pflow_knobs[PFLOW_KNOB_ENABLE], "0 loads with every hook detached");
+PFLOW_KNOB_PARAM(max_sockets, &pflow_knobs[PFLOW_KNOB_MAX_SOCKETS], "bound of the socket table");
+
+static int parse_choice(const struct pflow_knob *knob, const char *text, unsigned int *value)
+{
+	for (*value = 0; knob->choices[*value]; (*value)++)
+		if (!strcmp(knob->choices[*value], text))
+			return 0;
+	return -EINVAL;
+}
+
+static int parse_number(const struct pflow_knob *knob, const char *text, unsigned int *value)
+{
+	/* kstrtouint() takes a sign and a newline; the newline is gone already. */
+	if (text[0] == '+' || kstrtouint(text, 10, value))
+		return -EINVAL;
+	return *value < knob->min || *value > knob->max ? -EINVAL : 0;
+}
+
+static int knob_set(struct pflow_knob *knob, char *text, bool apply)
+{
+	unsigned int value;
+	int err;
+
+	if (knob->parse)
+		return knob->parse(knob, text);
+	err = knob->choices ? parse_choice(knob, text, &value) : parse_number(knob, text, &value);
+	if (err)
+		return err;
+	if (apply && knob->apply) {
+		err = knob->apply(value);
+		if (err)
+			return err;
+	}
+	WRITE_ONCE(knob->value, value);
+	return 0;
+}
+
+static void knob_show(const struct pflow_knob *knob, struct seq_file *m)
+{
+	unsigned int value = READ_ONCE(knob->value);
+
+	if (knob->show)
+		knob->show(knob, m);
+	else if (knob->choices)
+		seq_puts(m, knob->choices[value]);
+	else
+		seq_printf(m, "%u", value);
+	seq_putc(m, '\n');
+}
+
+/* One newline, as echo writes it, ends the value; anything else belongs to it. */
+static void strip_newline(char *text)
+{
+	size_t length = strlen(text);
+
+	if (length && text[length - 1] == '\n')
+		text[length - 1] = '\0';
+}
+
+static int param_set(const char *given, const struct kernel_param *kp)
+{
+	char *text;
+	int err;
+
+	if (strlen(given) > TEXT_MAX)
+		return -EINVAL;
+	text = kstrdup(given, GFP_KERNEL);
+	if (!text)
+		return -ENOMEM;
+	strip_newline(text);
+	mutex_lock(&knob_lock);
+	err = knob_set(kp->arg, text, false);
+	mutex_unlock(&knob_lock);
+	kfree(text);
+	return err;
+}
+
+static int param_get(char *buffer, const struct kernel_param *kp)
+{
+	const struct pflow_knob *knob = kp->arg;
+	struct seq_file m = { .buf = buffer, .size = PAGE_SIZE };
+
+	mutex_lock(&knob_lock);
+	knob_show(knob, &m);
+	mutex_unlock(&knob_lock);
+	return m.count;
+}
+
+const struct kernel_param_ops pflow_knob_param_ops = {
+	.set = param_set,
+	.get = param_get,
+};
+EXPORT_SYMBOL_GPL(pflow_knob_param_ops);
+
+static int file_show(struct seq_file *m, void *unused)
+{
+	mutex_lock(&knob_lock);
+	knob_show(m->private, m);
+	mutex_unlock(&knob_lock);
+	return 0;
+}
+
+static int file_open(struct inode *inode, struct file *file)
+{
+	if ((file->f_mode & FMODE_WRITE) && !capable(CAP_NET_ADMIN))
+		return -EPERM;
+	return single_open(file, file_show, pde_data(inode));
+}
+
+static ssize_t file_write(struct file *file, const char __user *from, size_t size, loff_t *pos)
+{
+	struct pflow_knob *knob = pde_data(file_inode(file));
+	char *text;
+	int err;
+
+	if (!capable(CAP_NET_ADMIN) || !file_ns_capable(file, &init_user_ns, CAP_NET_ADMIN))
+		return -EPERM;
+	/* A value comes in one write, or it is not one. */
+	if (!size || size > TEXT_MAX || *pos)
+		return -EINVAL;
+	text = memdup_user_nul(from, size);
+	if (IS_ERR(text))
+		return PTR_ERR(text);
+	if (strlen(text) != size) {
+		kfree(text);
+		return -EINVAL;
+	}
+	strip_newline(text);
+	mutex_lock(&knob_lock);
+	err = knob_set(knob, text, true);
+	mutex_unlock(&knob_lock);
+	kfree(text);
+	return err ?: size;
+}
+
+static const struct proc_ops file_ops = {
+	.proc_open = file_open,
+	.proc_read = seq_read,
+	.proc_write = file_write,
+	.proc_lseek = seq_lseek,
+	.proc_release = single_release,
+};
+
+/**
+ * pflow_knob_create() - make a knob's file
+ * @knob: the knob
+ * @dir: directory below /proc/packetflow
+ *
+ * Context: process, may sleep. Return: 0 or -ENOMEM.
+ */
+int pflow_knob_create(struct pflow_knob *knob, struct proc_dir_entry *dir)
+{
+	return proc_create_data(knob->name, 0644, dir, &file_ops, knob) ? 0 : -ENOMEM;
+}

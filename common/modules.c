@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * The modules that hang on pf_common, and the switch that stops them all.
+ *
+ * One mutex orders registration, the switch, and the reading of what modules
+ * tell of themselves; so none of their functions runs once they have left.
+ */
+#include <linux/list.h>
+#include <linux/mutex.h>
+#include <linux/proc_fs.h>
+
+#include "internal.h"
+
+static LIST_HEAD(modules);
+static DEFINE_MUTEX(modules_lock);
+static bool running;
+
+static int start_all(void)
+{
+	struct pflow_module *module;
+	int err;
+
+	err = pflow_probes_setup();
+	if (err)
+		return err;
+	err = pflow_overload_setup();
+	if (err)
+		goto probes;
+	list_for_each_entry(module, &modules, list) {
+		err = module->start();
+		if (err)
+			goto modules;
+	}
+	running = true;
+	return 0;
+
+modules:
+	list_for_each_entry_continue_reverse(module, &modules, list)
+		module->stop();
+	pflow_overload_teardown();
+probes:
+	pflow_probes_teardown();
+	pflow_table_clear();
+	return err;
+}
+
+static void stop_all(void)
+{
+	struct pflow_module *module;
+
+	list_for_each_entry_reverse(module, &modules, list)
+		module->stop();
+	pflow_overload_teardown();
+	pflow_probes_teardown();
+	pflow_table_clear();
+	running = false;
+}
+
+/**
+ * pflow_enable() - attach or detach everything
+ * @on: 1 or 0
+ *
+ * Context: process, may sleep. Return: 0 or a negative error, and then
+ * everything is detached as before.
+ */
+int pflow_enable(unsigned int on)
+{
+	int err = 0;
+
+	mutex_lock(&modules_lock);
+	if (on && !running)
+		err = start_all();
+	else if (!on && running)
+		stop_all();
+	mutex_unlock(&modules_lock);
+	return err;
+}
+
+static int make_files(struct pflow_module *module)
+{
+	unsigned int i;
+
+	module->dir = proc_mkdir(module->name, pflow_root);
+	if (!module->dir)
+		return -ENOMEM;
+	for (i = 0; i < module->nr_knobs; i++) {
+		if (pflow_knob_create(&module->knobs[i], module->dir)) {
+			proc_remove(module->dir);
+			return -ENOMEM;
+		}
+	}
+	return 0;
+}
+
+/**
+ * pflow_module_register() - make a module part of the suite
+ * @module: its place; started at once unless the suite is switched off
+ *
+ * Context: process, may sleep. Return: 0 or a negative error.
+ */
+int pflow_module_register(struct pflow_module *module)
+{
+	int err;
+
+	mutex_lock(&modules_lock);
+	err = running ? module->start() : 0;
+	if (err)
+		goto unlock;
+	err = make_files(module);
+	if (err) {
+		if (running)
+			module->stop();
+		goto unlock;
+	}
+	list_add_tail(&module->list, &modules);
+unlock:
+	mutex_unlock(&modules_lock);
+	return err;
+}
+EXPORT_SYMBOL_GPL(pflow_module_register);
+
+/**
+ * pflow_module_unregister() - take a module out of the suite
+ * @module: its place; stopped, and none of its functions runs any more
+ *
+ * Context: process, may sleep.
+ */
+void pflow_module_unregister(struct pflow_module *module)
+{
+	/* Waits for writers of the files, who may hold the mutex below. */
+	proc_remove(module->dir);
+	mutex_lock(&modules_lock);
+	list_del(&module->list);
+	if (running)
+		module->stop();
+	mutex_unlock(&modules_lock);
+}
+EXPORT_SYMBOL_GPL(pflow_module_unregister);
+
+/**
+ * pflow_modules_status() - what the modules tell people
+ * @m: where to
+ *
+ * Context: process.
+ */
+void pflow_modules_status(struct seq_file *m)
+{
+	struct pflow_module *module;
+
+	mutex_lock(&modules_lock);
+	seq_printf(m, "suite: %s\n", running ? "running" :
+		   "switched off (write 1 to /proc/packetflow/enable)");
+	list_for_each_entry(module, &modules, list) {
+		seq_printf(m, "\n[%s]\n", module->name);
+		module->status(m);
+	}
+	mutex_unlock(&modules_lock);
+}
+
+/**
+ * pflow_modules_metrics() - what the modules tell machines
+ * @m: where to
+ *
+ * Context: process.
+ */
+void pflow_modules_metrics(struct seq_file *m)
+{
+	struct pflow_module *module;
+
+	mutex_lock(&modules_lock);
+	list_for_each_entry(module, &modules, list)
+		module->metrics(m);
+	mutex_unlock(&modules_lock);
+}

@@ -1,0 +1,361 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * The overload estimator: which CPU cannot keep up with what it is sent?
+ *
+ * Overload belongs to a CPU and its queues. The signals, each where it arises:
+ *
+ *  - A receive queue that stands full. One NAPI poll that uses its whole
+ *    weight is normal for a burst; polls that do so one after another, never
+ *    once finding the queue empty, for longer than STANDING_NS, are a standing
+ *    queue (the idea of CoDel). This is the only signal for a virtio ring,
+ *    which overflows in the host, out of the guest's sight. Busy polling and
+ *    netpoll use budgets of their own and do not count; nor does the backlog,
+ *    which has no device (its drops are counted instead).
+ *  - Backlog drops (softnet_data), device drops of a device whose queue is
+ *    found full, and time_squeeze, which only says that it is worth looking.
+ *  - Drops at a socket buffer, seen by the tracepoint that a drop passes
+ *    anyway, so that it costs nothing while nobody drops.
+ *
+ * A CPU with a signal is *pressed* for a second after the last one; only then
+ * are its packets looked at one by one and the receive calls probed. At peace
+ * a worker wakes once a second, reads a few counters, and has packets counted
+ * for a moment, so that owners and rates are known before they are needed.
+ *
+ * Context: the tracepoint probes run in softirq or process context with
+ * preemption off and touch their own CPU's data; the rest is a worker.
+ */
+#include <linux/kernel_stat.h>
+#include <linux/netdevice.h>
+#include <linux/sched/clock.h>
+#include <linux/tick.h>
+#include <linux/tracepoint.h>
+#include <linux/workqueue.h>
+#include <net/net_namespace.h>
+#include <trace/events/napi.h>
+#include <trace/events/skb.h>
+
+#include "compat/compat.h"
+#include "internal.h"
+
+#define STANDING_NS	(5 * NSEC_PER_MSEC)
+#define CHAIN_GAP_NS	(50 * NSEC_PER_MSEC)	/* polls further apart are no chain */
+#define PRESSED_FOR	HZ
+#define PERIOD_PEACE	HZ
+#define PERIOD_SAMPLE	(HZ / 16)
+#define PERIOD_PRESSED	(HZ / 10)
+#define PERIOD_SCAN	(30 * HZ)
+
+DEFINE_PER_CPU_ALIGNED(struct pflow_load, pflow_load);
+EXPORT_PER_CPU_SYMBOL_GPL(pflow_load);
+
+/* Counters of the kernel as the worker last saw them. */
+struct seen {
+	unsigned int dropped;
+	unsigned int squeezed;
+	const void *dev;
+	u64 dev_lost;
+};
+
+static DEFINE_PER_CPU(struct seen, seen);
+
+static void estimator(struct work_struct *work);
+static DECLARE_DELAYED_WORK(estimator_work, estimator);
+static bool sampling;
+static u32 next_scan;
+
+/**
+ * pflow_load_raise() - something overflows on this CPU: look at its packets
+ * @cpu: which
+ *
+ * Context: any but NMI.
+ */
+void pflow_load_raise(int cpu)
+{
+	struct pflow_load *load = per_cpu_ptr(&pflow_load, cpu);
+	u32 until = (u32)jiffies + PRESSED_FOR;
+
+	if (READ_ONCE(load->until) != until)
+		WRITE_ONCE(load->until, until);
+	if (READ_ONCE(load->pressed))
+		return;
+	WRITE_ONCE(load->pressed, 1);
+	mod_delayed_work(system_highpri_wq, &estimator_work, 0);
+}
+EXPORT_SYMBOL_GPL(pflow_load_raise);
+
+/**
+ * pflow_cpu_idle_us() - how long a CPU has been idle since boot
+ * @cpu: which
+ *
+ * Context: any. Return: microseconds, waiting for I/O included.
+ */
+u64 pflow_cpu_idle_us(int cpu)
+{
+	u64 idle = get_cpu_idle_time_us(cpu, NULL);
+
+	if (idle != (u64)-1)
+		return idle + get_cpu_iowait_time_us(cpu, NULL);
+	/* No dynamic ticks: the tick counts. */
+	return div_u64(kcpustat_cpu(cpu).cpustat[CPUTIME_IDLE] +
+		       kcpustat_cpu(cpu).cpustat[CPUTIME_IOWAIT], NSEC_PER_USEC);
+}
+EXPORT_SYMBOL_GPL(pflow_cpu_idle_us);
+
+static noinline void full_poll(struct pflow_load *load, const struct napi_struct *napi)
+{
+	u64 now = local_clock();
+	bool alive = load->chain_id && now - load->chain_last < CHAIN_GAP_NS;
+
+	if (!alive || load->chain_id != napi) {
+		/* Of two full queues on one CPU, watching one is enough. */
+		if (alive)
+			return;
+		load->chain_id = napi;
+		load->chain_dev = napi->dev;
+		load->chain_start = now;
+	} else if (now - load->chain_start > STANDING_NS) {
+		u64 since = load->chain_last;
+
+		if (load->chain_last - load->chain_start <= STANDING_NS)
+			since = load->chain_start;
+		WRITE_ONCE(load->standing_ns, load->standing_ns + now - since);
+		pflow_load_raise(smp_processor_id());
+	}
+	load->chain_last = now;
+}
+
+static void on_napi_poll(void *unused, struct napi_struct *napi, int work, int budget)
+{
+	struct pflow_load *load = this_cpu_ptr(&pflow_load);
+
+	WRITE_ONCE(load->polled, load->polled + work);
+	if (likely(work < budget)) {
+		if (unlikely(load->chain_id == napi) && budget == napi->weight)
+			load->chain_id = NULL;
+		return;
+	}
+	if (napi->dev && budget && budget == napi->weight)
+		full_poll(load, napi);
+}
+
+static void on_kfree_skb(PFLOW_KFREE_SKB_ARGS)
+{
+	if (unlikely(reason == SKB_DROP_REASON_SOCKET_RCVBUFF))
+		pflow_load_raise(raw_smp_processor_id());
+}
+
+static u64 device_losses(struct net_device *dev)
+{
+	struct rtnl_link_stats64 stats;
+
+	dev_get_stats(dev, &stats);
+	return stats.rx_missed_errors + stats.rx_fifo_errors + stats.rx_over_errors +
+	       stats.rx_dropped;
+}
+
+/* The device is found by walking, so that a stale pointer is only compared. */
+static bool find_device_losses(const void *wanted, u64 *losses)
+{
+	struct net_device *dev;
+	struct net *net;
+	bool found = false;
+
+	rcu_read_lock();
+	for_each_net_rcu(net) {
+		for_each_netdev_rcu(net, dev) {
+			if (dev != wanted)
+				continue;
+			*losses = device_losses(dev);
+			found = true;
+			goto out;
+		}
+	}
+out:
+	rcu_read_unlock();
+	return found;
+}
+
+static void look_at_device(int cpu, struct pflow_load *load, struct seen *last)
+{
+	const void *dev = READ_ONCE(load->chain_dev);
+	u64 losses;
+
+	if (!READ_ONCE(load->chain_id) || !dev || !find_device_losses(dev, &losses)) {
+		last->dev = NULL;
+		return;
+	}
+	if (last->dev == dev && losses > last->dev_lost) {
+		WRITE_ONCE(load->lost, load->lost + (u32)(losses - last->dev_lost));
+		pflow_load_raise(cpu);
+	}
+	last->dev = dev;
+	last->dev_lost = losses;
+}
+
+static void look_at_cpu(int cpu)
+{
+	struct softnet_data *sd = per_cpu_ptr(&softnet_data, cpu);
+	struct pflow_load *load = per_cpu_ptr(&pflow_load, cpu);
+	struct seen *last = per_cpu_ptr(&seen, cpu);
+	unsigned int dropped = pflow_softnet_dropped(sd);
+	unsigned int squeezed = READ_ONCE(sd->time_squeeze);
+
+	if (dropped != last->dropped) {
+		WRITE_ONCE(load->lost, load->lost + dropped - last->dropped);
+		pflow_load_raise(cpu);
+	} else if (squeezed != last->squeezed) {
+		pflow_load_raise(cpu);
+	}
+	last->dropped = dropped;
+	last->squeezed = squeezed;
+	look_at_device(cpu, load, last);
+	if (READ_ONCE(load->pressed) && time_after32((u32)jiffies, READ_ONCE(load->until)))
+		WRITE_ONCE(load->pressed, 0);
+}
+
+static bool look_at_all(void)
+{
+	bool pressed = false;
+	int cpu;
+
+	for_each_online_cpu(cpu) {
+		look_at_cpu(cpu);
+		pressed |= READ_ONCE(per_cpu_ptr(&pflow_load, cpu)->pressed);
+	}
+	return pressed;
+}
+
+static void sample(bool on)
+{
+	int cpu;
+
+	sampling = on;
+	for_each_possible_cpu(cpu)
+		WRITE_ONCE(per_cpu_ptr(&pflow_load, cpu)->sampled, on);
+}
+
+static void estimator(struct work_struct *work)
+{
+	static bool was_pressed;
+	bool pressed = look_at_all();
+	unsigned long delay;
+
+	sample(!pressed && !sampling);
+	pflow_probes_watch(pressed || sampling);
+	if ((pressed && !was_pressed) || time_after32((u32)jiffies, next_scan)) {
+		pflow_scan();
+		next_scan = (u32)jiffies + PERIOD_SCAN;
+	}
+	was_pressed = pressed;
+	delay = pressed ? PERIOD_PRESSED : sampling ? PERIOD_SAMPLE : PERIOD_PEACE;
+	queue_delayed_work(system_highpri_wq, &estimator_work, delay);
+}
+
+/**
+ * pflow_overload_setup() - start watching
+ *
+ * Context: process, may sleep. Return: 0 or a negative error, and then nothing
+ * is left attached.
+ */
+int pflow_overload_setup(void)
+{
+	int cpu, err;
+
+	for_each_possible_cpu(cpu) {
+		memset(per_cpu_ptr(&pflow_load, cpu), 0, sizeof(struct pflow_load));
+		per_cpu_ptr(&seen, cpu)->dropped =
+			pflow_softnet_dropped(per_cpu_ptr(&softnet_data, cpu));
+		per_cpu_ptr(&seen, cpu)->squeezed = per_cpu_ptr(&softnet_data, cpu)->time_squeeze;
+		per_cpu_ptr(&seen, cpu)->dev = NULL;
+	}
+	err = register_trace_napi_poll(on_napi_poll, NULL);
+	if (err)
+		return err;
+	err = register_trace_kfree_skb(on_kfree_skb, NULL);
+	if (err) {
+		unregister_trace_napi_poll(on_napi_poll, NULL);
+		tracepoint_synchronize_unregister();
+		return err;
+	}
+	next_scan = jiffies;
+	queue_delayed_work(system_highpri_wq, &estimator_work, 0);
+	return 0;
+}
+
+/**
+ * pflow_overload_teardown() - stop watching
+ *
+ * Context: process, may sleep. No probe and no worker runs when it returns.
+ */
+void pflow_overload_teardown(void)
+{
+	int cpu;
+
+	unregister_trace_kfree_skb(on_kfree_skb, NULL);
+	unregister_trace_napi_poll(on_napi_poll, NULL);
+	tracepoint_synchronize_unregister();
+	/* Nothing raises any more, so the work cannot be queued again. */
+	cancel_delayed_work_sync(&estimator_work);
+	for_each_possible_cpu(cpu)
+		WRITE_ONCE(per_cpu_ptr(&pflow_load, cpu)->watch, 0);
+	sampling = false;
+	pflow_probes_watch(false);
+}
+
+/**
+ * pflow_overload_status() - the pressed CPUs, for people
+ * @m: where to
+ *
+ * Context: process.
+ */
+void pflow_overload_status(struct seq_file *m)
+{
+	unsigned int pressed = 0;
+	int cpu;
+
+	for_each_online_cpu(cpu) {
+		const struct pflow_load *load = per_cpu_ptr(&pflow_load, cpu);
+
+		if (!READ_ONCE(load->pressed))
+			continue;
+		pressed++;
+		seq_printf(m, "cpu %d: under pressure; queue stood full %llu ms, %u lost before the stack\n",
+			   cpu, div_u64(READ_ONCE(load->standing_ns), NSEC_PER_MSEC),
+			   READ_ONCE(load->lost));
+	}
+	if (!pressed)
+		seq_puts(m, "cpus: none under pressure\n");
+}
+
+/**
+ * pflow_overload_metrics() - the signals, for machines
+ * @m: where to
+ *
+ * Context: process.
+ */
+void pflow_overload_metrics(struct seq_file *m)
+{
+	int cpu;
+
+	seq_puts(m, "# TYPE packetflow_cpu_pressed gauge\n"
+		    "# HELP packetflow_cpu_pressed 1 while packets that arrive on the CPU are judged.\n");
+	for_each_online_cpu(cpu)
+		seq_printf(m, "packetflow_cpu_pressed{cpu=\"%d\"} %u\n", cpu,
+			   READ_ONCE(per_cpu_ptr(&pflow_load, cpu)->pressed));
+	seq_puts(m, "# TYPE packetflow_cpu_queue_standing_seconds counter\n"
+		    "# UNIT packetflow_cpu_queue_standing_seconds seconds\n"
+		    "# HELP packetflow_cpu_queue_standing_seconds Time during which a receive queue stood full.\n");
+	for_each_online_cpu(cpu) {
+		u64 ns = READ_ONCE(per_cpu_ptr(&pflow_load, cpu)->standing_ns);
+		u32 rest;
+		u64 s = div_u64_rem(ns, NSEC_PER_SEC, &rest);
+
+		seq_printf(m, "packetflow_cpu_queue_standing_seconds_total{cpu=\"%d\"} %llu.%09u\n",
+			   cpu, s, rest);
+	}
+	seq_puts(m, "# TYPE packetflow_cpu_lost_packets counter\n"
+		    "# HELP packetflow_cpu_lost_packets Packets seen lost before the protocol stack.\n");
+	for_each_online_cpu(cpu)
+		seq_printf(m, "packetflow_cpu_lost_packets_total{cpu=\"%d\"} %u\n", cpu,
+			   READ_ONCE(per_cpu_ptr(&pflow_load, cpu)->lost));
+}

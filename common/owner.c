@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * Who receives on a socket.
+ *
+ * A process that merely has a socket open (it bound it, accepted it, was
+ * handed it, or inherited it) is taken for its receiver only until one is seen
+ * receiving. Of several receivers (threads, prefork workers) the one of
+ * highest priority counts, as long as it has received within HOLD. What counts
+ * is the thread that runs in recvmsg(), so servers on epoll and io_uring are
+ * right, and so is a socket that was passed on.
+ */
+#include <linux/sched.h>
+#include <net/inet_sock.h>
+#include <net/ipv6.h>
+
+#include "compat/compat.h"
+#include "internal.h"
+
+#define HOLD	(2 * HZ)
+
+static void snapshot(struct pflow_sock *entry, const struct sock *sk)
+{
+	const struct inet_sock *inet = inet_sk(sk);
+
+	WRITE_ONCE(entry->last_seen, (u32)jiffies);
+	WRITE_ONCE(entry->rmem, pflow_rmem(sk));
+	WRITE_ONCE(entry->rcvbuf, READ_ONCE(sk->sk_rcvbuf));
+	WRITE_ONCE(entry->drops, pflow_sk_drops(sk));
+	entry->local_port = READ_ONCE(inet->inet_num);
+	entry->remote_port = ntohs(READ_ONCE(inet->inet_dport));
+#if IS_ENABLED(CONFIG_IPV6)
+	if (sk->sk_family == AF_INET6) {
+		entry->local = sk->sk_v6_rcv_saddr;
+		entry->remote = sk->sk_v6_daddr;
+		return;
+	}
+#endif
+	ipv6_addr_set_v4mapped(inet->inet_rcv_saddr, &entry->local);
+	ipv6_addr_set_v4mapped(inet->inet_daddr, &entry->remote);
+}
+
+static void set_owner(struct pflow_sock *entry, struct task_struct *task,
+		      const struct pflow_priority *priority, enum pflow_learnt learnt)
+{
+	WRITE_ONCE(entry->rank, priority->rank);
+	WRITE_ONCE(entry->group, priority->group);
+	WRITE_ONCE(entry->autogroup, priority->autogroup);
+	WRITE_ONCE(entry->pid, task->pid);
+	WRITE_ONCE(entry->tgid, task->tgid);
+	WRITE_ONCE(entry->learnt, learnt);
+}
+
+/**
+ * pflow_owner_holds() - a task has a socket open
+ * @sk: the process's socket; the caller holds it
+ * @task: the task; the caller holds it
+ * @scan: number of the scan that found it, 0 outside scans
+ *
+ * Context: RCU read side; preemption may be off.
+ */
+void pflow_owner_holds(struct sock *sk, struct task_struct *task, u32 scan)
+{
+	struct pflow_sock *entry = pflow_sock_get(sk);
+	struct pflow_priority priority;
+	unsigned long irq;
+	bool first;
+
+	if (!entry)
+		return;
+	pflow_task_priority(task, &priority);
+	raw_spin_lock_irqsave(pflow_sock_lock(entry), irq);
+	first = !entry->pid || (scan && entry->scan != scan);
+	if (scan)
+		entry->scan = scan;
+	snapshot(entry, sk);
+	if (entry->learnt == PFLOW_HOLDS && (first || priority.rank > entry->rank))
+		set_owner(entry, task, &priority, PFLOW_HOLDS);
+	/* A receiver's renice is seen even if it sleeps in recvmsg(). */
+	else if (entry->learnt == PFLOW_RECEIVES && entry->pid == task->pid)
+		set_owner(entry, task, &priority, PFLOW_RECEIVES);
+	raw_spin_unlock_irqrestore(pflow_sock_lock(entry), irq);
+}
+
+static bool counts(const struct pflow_sock *entry, const struct pflow_priority *priority)
+{
+	return entry->learnt != PFLOW_RECEIVES || entry->pid == current->pid ||
+	       priority->rank >= entry->rank ||
+	       time_after32((u32)jiffies, entry->last_received + HOLD);
+}
+
+/* TCP is never shed, but its receivers are among those it is shed for. */
+static void note_tcp(int cpu, u8 rank, u32 now)
+{
+	struct pflow_load *load;
+
+	if (cpu < 0 || !cpu_possible(cpu))
+		return;
+	load = per_cpu_ptr(&pflow_load, cpu);
+	if (rank < READ_ONCE(load->tcp_rank) && now - READ_ONCE(load->tcp_at) < HOLD)
+		return;
+	if (READ_ONCE(load->tcp_rank) != rank)
+		WRITE_ONCE(load->tcp_rank, rank);
+	if (READ_ONCE(load->tcp_at) != now)
+		WRITE_ONCE(load->tcp_at, now);
+}
+
+/**
+ * pflow_owner_receives() - current is about to receive on a socket
+ * @sk: the process's socket; the caller holds it
+ *
+ * Context: RCU read side, process context, preemption may be off.
+ */
+void pflow_owner_receives(struct sock *sk)
+{
+	struct pflow_sock *entry = pflow_sock_get(sk);
+	struct pflow_priority priority;
+	unsigned int cpu = raw_smp_processor_id();
+	unsigned long irq;
+	u32 now = jiffies;
+
+	if (!entry)
+		return;
+	pflow_task_priority(current, &priority);
+	if (entry->protocol == IPPROTO_TCP) {
+		note_tcp(cpu, priority.rank, now);
+		note_tcp(READ_ONCE(sk->sk_incoming_cpu), priority.rank, now);
+	}
+	if (entry->pid == current->pid && entry->rank == priority.rank &&
+	    entry->learnt == PFLOW_RECEIVES) {
+		/* The usual case: nothing new, and nothing written in vain. */
+		if (READ_ONCE(entry->last_received) != now)
+			WRITE_ONCE(entry->last_received, now);
+		if (READ_ONCE(entry->run_cpu) != cpu)
+			WRITE_ONCE(entry->run_cpu, cpu);
+		return;
+	}
+	raw_spin_lock_irqsave(pflow_sock_lock(entry), irq);
+	if (counts(entry, &priority)) {
+		set_owner(entry, current, &priority, PFLOW_RECEIVES);
+		WRITE_ONCE(entry->last_received, now);
+		WRITE_ONCE(entry->run_cpu, cpu);
+	}
+	snapshot(entry, sk);
+	raw_spin_unlock_irqrestore(pflow_sock_lock(entry), irq);
+}

@@ -1,0 +1,213 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * PacketFlow: what the modules share.
+ *
+ * pf_common owns the table of receiving sockets (the paper's sockbuf_table,
+ * Fig. 5), learns who receives on them, watches each CPU for overload and
+ * carries /proc/packetflow. The other modules read the table and hang their
+ * files below that root; they know nothing of each other.
+ *
+ * Lifetimes: an entry is found and used inside one RCU read-side section. It
+ * names its socket by address *and* cookie; the address is only compared,
+ * never followed, except by a caller that holds the socket itself.
+ */
+#ifndef _PACKETFLOW_H
+#define _PACKETFLOW_H
+
+#include <linux/cache.h>
+#include <linux/jiffies.h>
+#include <linux/moduleparam.h>
+#include <linux/percpu.h>
+#include <linux/seq_file.h>
+#include <linux/types.h>
+#include <net/sock.h>
+
+#include "policy.h"
+
+/* Why a packet was dropped early; indexes pflow_sock.early and counters. */
+enum pflow_drop {
+	PFLOW_DROP_OVERLOAD,	/* B1: the receive queue of this CPU overflows */
+	PFLOW_DROP_HARM,	/* B1: costs a more important receiver its packets */
+	PFLOW_DROP_FULL,	/* B2: the socket would drop it */
+	PFLOW_DROPS,
+};
+
+/* How the owner of a socket is known. */
+enum pflow_learnt {
+	PFLOW_HOLDS,		/* bound, accepted or merely has it open */
+	PFLOW_RECEIVES,		/* was seen receiving */
+};
+
+/* Bits of pflow_sock.flags, changed by set_bit() and clear_bit(). */
+enum pflow_sock_flag {
+	PFLOW_SOCK_DS,		/* paper: socket-level drops are happening */
+	PFLOW_SOCK_PP,		/* paper: elected by pf_sched */
+	PFLOW_SOCK_GROWS,	/* pf_mm can still grow the buffer: B2 waits */
+};
+
+/**
+ * struct pflow_sock - entry of the shared table, one a socket
+ *
+ * The first cache line is all that the packet path reads or writes, and only
+ * while a CPU is watched. Its counters are approximate on purpose: plain
+ * stores, no atomics, since a lost increment costs less than a bouncing line.
+ */
+struct pflow_sock {
+	struct hlist_node node;
+	const struct sock *sk;		/* identity, with @cookie */
+	u64 cookie;
+	unsigned long flags;		/* enum pflow_sock_flag */
+	u8 rank;			/* effective priority, pflow_rank() */
+	u8 learnt;			/* enum pflow_learnt */
+	u16 run_cpu;			/* where the owner received last */
+	u32 rate;			/* packets/s sent to this socket */
+	u32 window_start;		/* jiffies; the paper's time */
+	u32 window_packets;
+	u32 over_since;			/* jiffies, odd, since fuller than T; or 0 */
+
+	/* Written by drops and by whoever holds the socket; read by people. */
+	u32 early[PFLOW_DROPS] ____cacheline_aligned;
+	u32 rmem;			/* bytes the kernel drops on */
+	u32 rcvbuf;			/* bytes */
+	u32 drops;			/* sk_drops, early drops included */
+
+	/* Who receives; changed under the bucket's lock. */
+	u32 last_received;		/* jiffies */
+	pid_t pid;			/* thread, initial pid namespace */
+	pid_t tgid;
+	const void *group;		/* scheduling group: compared, never followed */
+
+	/* Where the socket stands, for people and for the reaper. */
+	bool autogroup;			/* @group is an autogroup */
+	u8 family;
+	u8 protocol;
+	u16 local_port;			/* host order */
+	u16 remote_port;
+	u32 netns;			/* inode number */
+	u32 scan;			/* last scan that met it */
+	u32 last_seen;			/* jiffies, by whoever held the socket */
+	struct in6_addr local;		/* IPv4 as mapped address */
+	struct in6_addr remote;
+	struct rcu_head rcu;
+};
+
+/* table.c */
+struct pflow_sock *pflow_sock_find(const struct sock *sk);
+
+/**
+ * struct pflow_load - what the estimator knows of one CPU
+ * @watch: not 0: this CPU's packets are looked at; read for every packet
+ * @pressed: they are judged, since something overflows here
+ * @sampled: they are counted, so that rates are known at peace too
+ * @polled: packets taken from devices, accumulated
+ * @until: jiffies at which @pressed ends unless it is raised again
+ * @tcp_rank: most important TCP receiver that lately ran or was sent to here
+ * @tcp_at: jiffies when it last received
+ * @chain_id: NAPI instance that uses its whole weight again and again
+ * @chain_dev: its device; like @chain_id an identity, never followed
+ * @chain_start: local_clock() of the first of those polls
+ * @chain_last: local_clock() of the newest
+ * @standing_ns: time during which a receive queue stood full, accumulated
+ * @lost: packets seen lost before the protocol stack, accumulated
+ *
+ * Written by the CPU itself, but for @sampled, @until, @pressed and @lost,
+ * which the estimator's worker writes too. All are single words, and a reader
+ * that sees one late decides a tick later.
+ */
+struct pflow_load {
+	union {
+		u16 watch;
+		struct {
+			u8 pressed;
+			u8 sampled;
+		};
+	};
+	u32 polled;
+	u32 until;
+	u32 lost;
+	u8 tcp_rank;
+	u32 tcp_at;
+	const void *chain_id;
+	const void *chain_dev;
+	u64 chain_start;
+	u64 chain_last;
+	u64 standing_ns;
+};
+
+DECLARE_PER_CPU_ALIGNED(struct pflow_load, pflow_load);
+
+/* overload.c */
+void pflow_load_raise(int cpu);
+u64 pflow_cpu_idle_us(int cpu);
+
+/* estimate.c */
+void pflow_sock_arrival(struct pflow_sock *entry, unsigned int packets);
+
+/* Knobs: one value, a module parameter and a file of the same name. */
+
+/**
+ * struct pflow_knob - one setting
+ * @name: file below the module's directory, and module parameter
+ * @unit: of the value, for people
+ * @help: what it does and when to change it
+ * @min: least number
+ * @max: greatest number
+ * @value: in force; read with READ_ONCE()
+ * @fallback: the default
+ * @choices: names of the values 0.., NULL-terminated; NULL for numbers
+ * @parse: for values that are neither: takes the text, changes nothing on error
+ * @show: the opposite of @parse
+ * @apply: called with the new value before it is stored; may refuse and sleep
+ */
+struct pflow_knob {
+	const char *name;
+	const char *unit;
+	const char *help;
+	unsigned int min;
+	unsigned int max;
+	unsigned int value;
+	unsigned int fallback;
+	const char * const *choices;
+	int (*parse)(struct pflow_knob *knob, char *text);
+	void (*show)(const struct pflow_knob *knob, struct seq_file *m);
+	int (*apply)(unsigned int value);
+};
+
+extern const struct kernel_param_ops pflow_knob_param_ops;
+
+#define PFLOW_KNOB_PARAM(knob_name, knob, text)				\
+	module_param_cb(knob_name, &pflow_knob_param_ops, knob, 0444);	\
+	MODULE_PARM_DESC(knob_name, text)
+
+/**
+ * struct pflow_module - a module's place in the suite
+ * @name: directory below /proc/packetflow
+ * @knobs: its settings
+ * @nr_knobs: how many
+ * @start: attach all hooks; called at registration and when enable turns 1
+ * @stop: detach them; called at unregistration and when enable turns 0
+ * @status: lines for people
+ * @metrics: OpenMetrics families
+ * @dir: made by pf_common
+ * @list: kept by pf_common
+ *
+ * All are called in process context under one mutex, so a module cannot be
+ * unregistered while it is being read.
+ */
+struct pflow_module {
+	const char *name;
+	struct pflow_knob *knobs;
+	unsigned int nr_knobs;
+	int (*start)(void);
+	void (*stop)(void);
+	void (*status)(struct seq_file *m);
+	void (*metrics)(struct seq_file *m);
+	struct proc_dir_entry *dir;
+	struct list_head list;
+};
+
+/* modules.c */
+int pflow_module_register(struct pflow_module *module);
+void pflow_module_unregister(struct pflow_module *module);
+
+#endif

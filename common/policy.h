@@ -1,0 +1,65 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * Policy of pf_common: plain numbers in, plain numbers out.
+ *
+ * These functions decide who ranks above whom and how fast a receiver is sent
+ * to. They touch no kernel object, so the very same file is compiled into the
+ * module and into the user-space property tests.
+ *
+ * Context: any; nothing here sleeps, allocates or locks.
+ */
+#ifndef _PFLOW_POLICY_H
+#define _PFLOW_POLICY_H
+
+#ifdef __KERNEL__
+#include <linux/export.h>
+#include <linux/types.h>
+#include <linux/limits.h>
+#include <linux/math64.h>
+#else
+#include <stdbool.h>
+#include <stdint.h>
+typedef uint8_t u8;
+typedef uint16_t u16;
+typedef uint32_t u32;
+typedef int32_t s32;
+typedef uint64_t u64;
+typedef int64_t s64;
+#define U32_MAX UINT32_MAX
+#define EXPORT_SYMBOL_GPL(symbol)
+static inline u64 div_u64(u64 dividend, u32 divisor)
+{
+	return dividend / divisor;
+}
+#endif
+
+/* How a task is scheduled, from least to most important. */
+enum pflow_class {
+	PFLOW_CLASS_IDLE,
+	PFLOW_CLASS_NICE,
+	PFLOW_CLASS_RT,
+	PFLOW_CLASS_DEADLINE,
+};
+
+/*
+ * Ranks, higher is more important: 0 idle class, 1..40 nice 19..-20,
+ * 41..139 real-time 1..99, 140 deadline.
+ */
+#define PFLOW_RANK_NICE0	20
+#define PFLOW_RANK_RT_BASE	40
+#define PFLOW_RANK_DEADLINE	140
+#define PFLOW_RANKS		141
+
+/*
+ * The order among receivers: an elected process (pp) stands above its equals
+ * and below every receiver of truly higher priority.
+ */
+#define PFLOW_LEVELS		(2 * PFLOW_RANKS)
+
+u8 pflow_rank(enum pflow_class class, int nice, unsigned int rt_priority);
+int pflow_rank_prio(u8 rank);
+u16 pflow_level(u8 rank, bool elected);
+
+u32 pflow_rate_update(u32 rate, u32 packets, u32 elapsed_us);
+
+#endif

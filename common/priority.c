@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * How much a task matters, and whether the scheduler acts on it.
+ *
+ * The rank follows nice and real-time class alone, the administrator's word.
+ * Between two tasks of different scheduling groups (autogroup gives every
+ * session one, systemd every service) nice does nothing for the CPU share;
+ * that is only found out and told, not corrected, here.
+ */
+#include <linux/cgroup.h>
+#include <linux/sched.h>
+#include <linux/sched/rt.h>
+
+#include "internal.h"
+
+static enum pflow_class task_class(const struct task_struct *task)
+{
+	switch (READ_ONCE(task->policy)) {
+	case SCHED_DEADLINE:
+		return PFLOW_CLASS_DEADLINE;
+	case SCHED_FIFO:
+	case SCHED_RR:
+		return PFLOW_CLASS_RT;
+	case SCHED_IDLE:
+		return PFLOW_CLASS_IDLE;
+	default:
+		return PFLOW_CLASS_NICE;
+	}
+}
+
+/*
+ * struct task_group is private to the scheduler, but begins with its cgroup
+ * state (kernel/sched/sched.h, all releases): a task whose group is not its
+ * cgroup's own sits in an autogroup.
+ */
+static void task_group_of(struct task_struct *task, struct pflow_priority *priority)
+{
+#if defined(CONFIG_CGROUP_SCHED)
+	priority->group = READ_ONCE(task->sched_task_group);
+	rcu_read_lock();
+	priority->autogroup = IS_ENABLED(CONFIG_SCHED_AUTOGROUP) &&
+			      priority->group != task_css(task, cpu_cgrp_id);
+	rcu_read_unlock();
+#else
+	priority->group = NULL;
+	priority->autogroup = false;
+#endif
+}
+
+/**
+ * pflow_task_priority() - how much a task matters now
+ * @task: task that the caller holds, or current
+ * @priority: filled in
+ *
+ * Context: any. Reads single words of a task that may be changing; a torn
+ * answer is mended at the next look.
+ */
+void pflow_task_priority(struct task_struct *task, struct pflow_priority *priority)
+{
+	priority->rank = pflow_rank(task_class(task), PRIO_TO_NICE(READ_ONCE(task->static_prio)),
+				    READ_ONCE(task->rt_priority));
+	task_group_of(task, priority);
+}
+
+static void inert_look(struct pflow_sock *entry, void *data)
+{
+	struct pflow_inert *inert = data;
+	const void *group = READ_ONCE(entry->group);
+
+	if (entry->rank > PFLOW_RANK_RT_BASE || !group)
+		return;
+	if (!inert->receivers++)
+		inert->group = group;
+	if (group != inert->group)
+		inert->groups_differ = true;
+	inert->autogroup |= READ_ONCE(entry->autogroup);
+}
+
+/**
+ * pflow_inert_check() - does nice mean anything between the receivers?
+ * @inert: filled in
+ *
+ * Context: process.
+ */
+void pflow_inert_check(struct pflow_inert *inert)
+{
+	memset(inert, 0, sizeof(*inert));
+	pflow_table_for_each(inert_look, inert);
+}

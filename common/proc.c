@@ -1,0 +1,196 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * /proc/packetflow: status for people, metrics for machines (OpenMetrics),
+ * sockets (the shared table, a line a socket), and the suite's own knobs.
+ *
+ * Reading takes RCU, and the mutex that orders modules; traffic waits for
+ * neither. Whoever reads the sockets has the table brought up to date first.
+ */
+#include <linux/pid_namespace.h>
+#include <linux/proc_fs.h>
+#include <net/ipv6.h>
+
+#include "internal.h"
+
+struct proc_dir_entry *pflow_root;
+
+static void show_inert(struct seq_file *m)
+{
+	struct pflow_inert inert;
+
+	pflow_inert_check(&inert);
+	if (!inert.groups_differ)
+		seq_puts(m, "nice: effective between the receivers seen, which share one scheduling group\n");
+	else if (inert.autogroup)
+		seq_puts(m, "nice: inert for the CPU scheduler between receivers of different sessions (autogroup); PacketFlow ranks by it all the same. sysctl kernel.sched_autogroup_enabled=0 makes it effective\n");
+	else
+		seq_puts(m, "nice: inert for the CPU scheduler between receivers of different cgroups; PacketFlow ranks by it all the same. Set cpu.weight of the cgroups\n");
+}
+
+static int status_show(struct seq_file *m, void *unused)
+{
+	struct pflow_table_stats stats;
+
+	pflow_table_stats(&stats);
+	seq_printf(m, "sockets: %u of at most %u; refused %lu, left to a scan %lu, reaped %lu\n",
+		   stats.used, stats.max, stats.refused, stats.starved, stats.reaped);
+	if (stats.refused)
+		seq_puts(m, "sockets: some are not tracked; raise max_sockets\n");
+	show_inert(m);
+	pflow_overload_status(m);
+	pflow_probes_status(m);
+	pflow_modules_status(m);
+	return 0;
+}
+
+static int metrics_show(struct seq_file *m, void *unused)
+{
+	struct pflow_table_stats stats;
+
+	pflow_table_stats(&stats);
+	seq_printf(m, "# TYPE packetflow_sockets gauge\n"
+		   "# HELP packetflow_sockets Sockets in the shared table.\n"
+		   "packetflow_sockets %u\n", stats.used);
+	seq_printf(m, "# TYPE packetflow_sockets_missed counter\n"
+		   "# HELP packetflow_sockets_missed Sockets not entered, and entries whose release was missed.\n"
+		   "packetflow_sockets_missed_total{reason=\"refused\"} %lu\n"
+		   "packetflow_sockets_missed_total{reason=\"starved\"} %lu\n"
+		   "packetflow_sockets_missed_total{reason=\"reaped\"} %lu\n",
+		   stats.refused, stats.starved, stats.reaped);
+	pflow_overload_metrics(m);
+	pflow_probes_metrics(m);
+	pflow_modules_metrics(m);
+	seq_puts(m, "# EOF\n");
+	return 0;
+}
+
+static void show_comm(struct seq_file *m, pid_t pid)
+{
+	char comm[TASK_COMM_LEN] = "-";
+	struct task_struct *task;
+	char *c;
+
+	rcu_read_lock();
+	task = pid_task(find_pid_ns(pid, &init_pid_ns), PIDTYPE_PID);
+	if (task)
+		strscpy(comm, task->comm, sizeof(comm));
+	rcu_read_unlock();
+	/* One column: a name may hold anything. */
+	for (c = comm; *c; c++)
+		if (*c <= ' ' || *c > '~')
+			*c = '_';
+	seq_printf(m, " %s", comm);
+}
+
+static void show_address(struct seq_file *m, const struct in6_addr *address, u16 port)
+{
+	if (ipv6_addr_v4mapped(address))
+		seq_printf(m, " %pI4:%u", &address->s6_addr32[3], port);
+	else
+		seq_printf(m, " [%pI6c]:%u", address, port);
+}
+
+static void show_socket(struct pflow_sock *entry, void *data)
+{
+	struct seq_file *m = data;
+
+	seq_printf(m, "%s%s", entry->protocol == IPPROTO_TCP ? "tcp" : "udp",
+		   entry->family == AF_INET6 ? "6" : "");
+	show_address(m, &entry->local, entry->local_port);
+	show_address(m, &entry->remote, entry->remote_port);
+	seq_printf(m, " %u %d", entry->netns, READ_ONCE(entry->pid));
+	show_comm(m, READ_ONCE(entry->pid));
+	seq_printf(m, " %s %d %u %u %u %u %u %u %u %u %u %u %u\n",
+		   READ_ONCE(entry->learnt) == PFLOW_RECEIVES ? "receives" : "holds",
+		   pflow_rank_prio(READ_ONCE(entry->rank)), READ_ONCE(entry->rank),
+		   jiffies_to_msecs((u32)jiffies - READ_ONCE(entry->window_start)),
+		   READ_ONCE(entry->rate), test_bit(PFLOW_SOCK_DS, &entry->flags),
+		   test_bit(PFLOW_SOCK_PP, &entry->flags), READ_ONCE(entry->rmem),
+		   READ_ONCE(entry->rcvbuf), READ_ONCE(entry->drops),
+		   READ_ONCE(entry->early[PFLOW_DROP_OVERLOAD]),
+		   READ_ONCE(entry->early[PFLOW_DROP_HARM]),
+		   READ_ONCE(entry->early[PFLOW_DROP_FULL]));
+}
+
+/* A position is a hash chain, plus one for the heading. */
+static void *sockets_start(struct seq_file *m, loff_t *pos)
+{
+	if (!*pos)
+		return SEQ_START_TOKEN;
+	return *pos <= pflow_table_buckets() ? pos : NULL;
+}
+
+static void *sockets_next(struct seq_file *m, void *v, loff_t *pos)
+{
+	++*pos;
+	return sockets_start(m, pos);
+}
+
+static void sockets_stop(struct seq_file *m, void *v)
+{
+}
+
+static int sockets_show(struct seq_file *m, void *v)
+{
+	if (v == SEQ_START_TOKEN)
+		seq_puts(m, "proto local remote netns owner comm learnt prio rank age_ms rate ds pp rmem rcvbuf drops early_overload early_harm early_full\n");
+	else
+		pflow_table_bucket(*(loff_t *)v - 1, show_socket, m);
+	return 0;
+}
+
+static const struct seq_operations sockets_seq = {
+	.start = sockets_start,
+	.next = sockets_next,
+	.stop = sockets_stop,
+	.show = sockets_show,
+};
+
+static int sockets_open(struct inode *inode, struct file *file)
+{
+	if (READ_ONCE(pflow_knobs[PFLOW_KNOB_ENABLE].value))
+		pflow_scan();
+	return seq_open(file, &sockets_seq);
+}
+
+static const struct proc_ops sockets_ops = {
+	.proc_open = sockets_open,
+	.proc_read = seq_read,
+	.proc_lseek = seq_lseek,
+	.proc_release = seq_release,
+};
+
+/**
+ * pflow_proc_setup() - make /proc/packetflow
+ *
+ * Context: process, may sleep. Return: 0 or -ENOMEM, and then nothing is left.
+ */
+int pflow_proc_setup(void)
+{
+	unsigned int i;
+
+	pflow_root = proc_mkdir("packetflow", NULL);
+	if (!pflow_root)
+		return -ENOMEM;
+	if (!proc_create_single("status", 0444, pflow_root, status_show) ||
+	    !proc_create_single("metrics", 0444, pflow_root, metrics_show) ||
+	    !proc_create("sockets", 0400, pflow_root, &sockets_ops))
+		goto error;
+	for (i = 0; i < PFLOW_KNOBS; i++)
+		if (pflow_knob_create(&pflow_knobs[i], pflow_root))
+			goto error;
+	return 0;
+error:
+	pflow_proc_teardown();
+	return -ENOMEM;
+}
+
+/**
+ * pflow_proc_teardown() - remove /proc/packetflow
+ *
+ * Context: process, may sleep. Waits for whoever is reading or writing.
+ */
+void pflow_proc_teardown(void)
+{
+	proc_remove(pflow_root);
+}

@@ -1,0 +1,412 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * The shared table (sockbuf_table, Fig. 5 of the paper): one entry a socket.
+ *
+ * A fixed array of RCU hash chains keyed by the socket's address; the cookie
+ * tells a socket from a later one at the same address (TCP sockets are
+ * recycled without a grace period). Readers hold nothing but RCU. Writers are
+ * rare (a socket is bound, accepted, first received on, released) and take one
+ * of a few raw locks by chain, since they run with preemption off inside
+ * kprobes, where a PREEMPT_RT spinlock would sleep.
+ *
+ * For the same reason entries come from a pool that a worker refills: nothing
+ * is allocated where a socket is learnt. When the pool is dry the socket is
+ * left to the next scan. An entry is freed a grace period after it left its
+ * chain; it keeps nothing alive and nothing keeps it.
+ */
+#include <linux/hash.h>
+#include <linux/mm.h>
+#include <linux/rculist.h>
+#include <linux/slab.h>
+#include <linux/sock_diag.h>
+#include <linux/spinlock.h>
+#include <linux/workqueue.h>
+
+#include "internal.h"
+
+#define LOCKS		256
+#define POOL_FULL	1024
+#define POOL_LOW	512
+#define CHAIN_LENGTH	4	/* at most sockets; sizes the array */
+#define LIFE_UNSEEN	(60 * HZ)	/* then an entry is taken for dead */
+
+static struct kmem_cache *entries;
+static struct hlist_head *buckets;
+static unsigned int bucket_bits;
+static raw_spinlock_t locks[LOCKS];
+static atomic_t used;
+static atomic_long_t refused, starved, reaped;
+
+static DEFINE_RAW_SPINLOCK(pool_lock);
+static HLIST_HEAD(pool);
+static unsigned int pool_size;
+
+static void refill_work(struct work_struct *work)
+{
+	pflow_table_refill();
+}
+
+static DECLARE_WORK(refill, refill_work);
+
+static unsigned int bucket_of(const struct sock *sk)
+{
+	return hash_ptr(sk, bucket_bits);
+}
+
+static raw_spinlock_t *lock_of(unsigned int bucket)
+{
+	return &locks[bucket % LOCKS];
+}
+
+/**
+ * pflow_sock_lock() - the lock that guards an entry's owner
+ * @entry: entry, found under RCU
+ *
+ * Context: any. Return: the lock; take it with interrupts off.
+ */
+raw_spinlock_t *pflow_sock_lock(const struct pflow_sock *entry)
+{
+	return lock_of(bucket_of(entry->sk));
+}
+
+static struct pflow_sock *pool_take(void)
+{
+	struct pflow_sock *entry = NULL;
+	unsigned long irq;
+	bool low;
+
+	raw_spin_lock_irqsave(&pool_lock, irq);
+	if (!hlist_empty(&pool)) {
+		entry = hlist_entry(pool.first, struct pflow_sock, node);
+		hlist_del(&entry->node);
+		pool_size--;
+	}
+	low = pool_size < POOL_LOW;
+	raw_spin_unlock_irqrestore(&pool_lock, irq);
+	if (low)
+		schedule_work(&refill);
+	return entry;
+}
+
+/**
+ * pflow_table_refill() - fill the pool of entries
+ *
+ * Context: process, may sleep.
+ */
+void pflow_table_refill(void)
+{
+	while (READ_ONCE(pool_size) < POOL_FULL) {
+		struct pflow_sock *entry = kmem_cache_zalloc(entries, GFP_KERNEL | __GFP_NOWARN);
+		unsigned long irq;
+
+		if (!entry)
+			return;
+		raw_spin_lock_irqsave(&pool_lock, irq);
+		hlist_add_head(&entry->node, &pool);
+		pool_size++;
+		raw_spin_unlock_irqrestore(&pool_lock, irq);
+	}
+}
+
+static void entry_free(struct rcu_head *rcu)
+{
+	kmem_cache_free(entries, container_of(rcu, struct pflow_sock, rcu));
+}
+
+/* Under the bucket's lock. Readers may hold the entry for a grace period. */
+static void entry_unlink(struct pflow_sock *entry)
+{
+	hlist_del_rcu(&entry->node);
+	atomic_dec(&used);
+	call_rcu(&entry->rcu, entry_free);
+}
+
+static u64 socket_cookie(struct sock *sk)
+{
+	u32 half[2];
+
+	/* The exported way to have the kernel give a socket its cookie. */
+	sock_diag_save_cookie(sk, half);
+	return half[0] | (u64)half[1] << 32;
+}
+
+/**
+ * pflow_sock_find() - look up a socket
+ * @sk: socket that the caller may read for now
+ *
+ * Context: RCU read side; any. Return: the entry, good until the caller's
+ * read-side section ends, or NULL where the socket is not tracked.
+ */
+struct pflow_sock *pflow_sock_find(const struct sock *sk)
+{
+	u64 cookie = atomic64_read(&sk->sk_cookie);
+	struct pflow_sock *entry;
+
+	hlist_for_each_entry_rcu(entry, &buckets[bucket_of(sk)], node)
+		if (entry->sk == sk && entry->cookie == cookie)
+			return entry;
+	return NULL;
+}
+EXPORT_SYMBOL_GPL(pflow_sock_find);
+
+static struct pflow_sock *entry_make(struct sock *sk, u64 cookie)
+{
+	struct pflow_sock *entry;
+
+	if (atomic_read(&used) >= READ_ONCE(pflow_knobs[PFLOW_KNOB_MAX_SOCKETS].value)) {
+		atomic_long_inc(&refused);
+		return NULL;
+	}
+	entry = pool_take();
+	if (!entry) {
+		atomic_long_inc(&starved);
+		return NULL;
+	}
+	entry->sk = sk;
+	entry->cookie = cookie;
+	entry->family = sk->sk_family;
+	entry->protocol = sk->sk_protocol;
+	entry->netns = sock_net(sk)->ns.inum;
+	entry->last_seen = jiffies;
+	entry->last_received = jiffies;
+	atomic_inc(&used);
+	return entry;
+}
+
+/**
+ * pflow_sock_get() - find a process's socket, or enter it
+ * @sk: socket of a process, which the caller holds
+ *
+ * Tracked are UDP and TCP sockets of both families in every namespace.
+ *
+ * Context: RCU read side; preemption may be off. Return: the entry as from
+ * pflow_sock_find(), or NULL.
+ */
+struct pflow_sock *pflow_sock_get(struct sock *sk)
+{
+	struct pflow_sock *entry, *stale = NULL;
+	unsigned int bucket;
+	unsigned long irq;
+	u64 cookie;
+
+	if (!sk_fullsock(sk))
+		return NULL;
+	if (sk->sk_family != AF_INET && sk->sk_family != AF_INET6)
+		return NULL;
+	if (sk->sk_protocol != IPPROTO_UDP && sk->sk_protocol != IPPROTO_TCP)
+		return NULL;
+	entry = pflow_sock_find(sk);
+	if (entry)
+		return entry;
+
+	cookie = socket_cookie(sk);
+	bucket = bucket_of(sk);
+	raw_spin_lock_irqsave(lock_of(bucket), irq);
+	hlist_for_each_entry(entry, &buckets[bucket], node) {
+		if (entry->sk != sk)
+			continue;
+		if (entry->cookie == cookie)
+			goto unlock;
+		stale = entry;
+	}
+	/* The release of the socket that stood here before was missed. */
+	if (stale) {
+		entry_unlink(stale);
+		atomic_long_inc(&reaped);
+	}
+	entry = entry_make(sk, cookie);
+	if (entry)
+		hlist_add_head_rcu(&entry->node, &buckets[bucket]);
+unlock:
+	raw_spin_unlock_irqrestore(lock_of(bucket), irq);
+	return entry;
+}
+
+/**
+ * pflow_sock_forget() - take a socket out of the table
+ * @sk: socket that goes
+ *
+ * Context: any but NMI.
+ */
+void pflow_sock_forget(const struct sock *sk)
+{
+	unsigned int bucket = bucket_of(sk);
+	struct pflow_sock *entry;
+	struct hlist_node *next;
+	unsigned long irq;
+
+	if (hlist_empty(&buckets[bucket]))
+		return;
+	raw_spin_lock_irqsave(lock_of(bucket), irq);
+	hlist_for_each_entry_safe(entry, next, &buckets[bucket], node)
+		if (entry->sk == sk)
+			entry_unlink(entry);
+	raw_spin_unlock_irqrestore(lock_of(bucket), irq);
+}
+
+static bool entry_dead(const struct pflow_sock *entry)
+{
+	u32 now = jiffies;
+
+	return time_after32(now, READ_ONCE(entry->last_seen) + LIFE_UNSEEN) &&
+	       time_after32(now, READ_ONCE(entry->last_received) + LIFE_UNSEEN);
+}
+
+/**
+ * pflow_table_reap() - collect entries whose release was missed
+ *
+ * To be called after a scan has met all open sockets. One on its way between
+ * two processes, or known to io_uring alone, is met by none, hence the delay.
+ *
+ * Context: process.
+ */
+void pflow_table_reap(void)
+{
+	unsigned int bucket;
+
+	for (bucket = 0; bucket < pflow_table_buckets(); bucket++) {
+		struct pflow_sock *entry;
+		struct hlist_node *next;
+		unsigned long irq;
+
+		cond_resched();
+		if (hlist_empty(&buckets[bucket]))
+			continue;
+		raw_spin_lock_irqsave(lock_of(bucket), irq);
+		hlist_for_each_entry_safe(entry, next, &buckets[bucket], node) {
+			if (entry_dead(entry)) {
+				entry_unlink(entry);
+				atomic_long_inc(&reaped);
+			}
+		}
+		raw_spin_unlock_irqrestore(lock_of(bucket), irq);
+	}
+}
+
+/**
+ * pflow_table_clear() - empty the table
+ *
+ * Context: process, with every probe that could enter a socket detached.
+ */
+void pflow_table_clear(void)
+{
+	unsigned int bucket;
+
+	for (bucket = 0; bucket < pflow_table_buckets(); bucket++) {
+		struct pflow_sock *entry;
+		struct hlist_node *next;
+		unsigned long irq;
+
+		raw_spin_lock_irqsave(lock_of(bucket), irq);
+		hlist_for_each_entry_safe(entry, next, &buckets[bucket], node)
+			entry_unlink(entry);
+		raw_spin_unlock_irqrestore(lock_of(bucket), irq);
+		cond_resched();
+	}
+}
+
+/**
+ * pflow_table_buckets() - number of hash chains
+ *
+ * Context: any. Return: how many pflow_table_bucket() can be asked for.
+ */
+unsigned int pflow_table_buckets(void)
+{
+	return 1U << bucket_bits;
+}
+
+/**
+ * pflow_table_bucket() - visit the entries of one hash chain
+ * @bucket: 0..pflow_table_buckets() - 1
+ * @fn: called for each, must not sleep
+ * @data: for @fn
+ *
+ * Context: any; takes the RCU read side.
+ */
+void pflow_table_bucket(unsigned int bucket,
+			void (*fn)(struct pflow_sock *entry, void *data), void *data)
+{
+	struct pflow_sock *entry;
+
+	rcu_read_lock();
+	hlist_for_each_entry_rcu(entry, &buckets[bucket], node)
+		fn(entry, data);
+	rcu_read_unlock();
+}
+
+/**
+ * pflow_table_for_each() - visit every entry
+ * @fn: called for each, must not sleep
+ * @data: for @fn
+ *
+ * Context: process.
+ */
+void pflow_table_for_each(void (*fn)(struct pflow_sock *entry, void *data), void *data)
+{
+	unsigned int bucket;
+
+	for (bucket = 0; bucket < pflow_table_buckets(); bucket++) {
+		pflow_table_bucket(bucket, fn, data);
+		cond_resched();
+	}
+}
+
+/**
+ * pflow_table_stats() - how full the table is
+ * @stats: filled in
+ *
+ * Context: any.
+ */
+void pflow_table_stats(struct pflow_table_stats *stats)
+{
+	stats->used = atomic_read(&used);
+	stats->max = READ_ONCE(pflow_knobs[PFLOW_KNOB_MAX_SOCKETS].value);
+	stats->refused = atomic_long_read(&refused);
+	stats->starved = atomic_long_read(&starved);
+	stats->reaped = atomic_long_read(&reaped);
+}
+
+/**
+ * pflow_table_setup() - make the empty table
+ * @max_sockets: sizes the array of chains
+ *
+ * Context: process, may sleep. Return: 0 or -ENOMEM.
+ */
+int pflow_table_setup(unsigned int max_sockets)
+{
+	unsigned int i;
+
+	bucket_bits = max(order_base_2(max_sockets / CHAIN_LENGTH), 8);
+	buckets = kvcalloc(1U << bucket_bits, sizeof(*buckets), GFP_KERNEL);
+	if (!buckets)
+		return -ENOMEM;
+	entries = kmem_cache_create("pflow_sock", sizeof(struct pflow_sock), 0,
+				    SLAB_HWCACHE_ALIGN, NULL);
+	if (!entries) {
+		kvfree(buckets);
+		return -ENOMEM;
+	}
+	for (i = 0; i < LOCKS; i++)
+		raw_spin_lock_init(&locks[i]);
+	pflow_table_refill();
+	return 0;
+}
+
+/**
+ * pflow_table_teardown() - free the table
+ *
+ * Context: process, may sleep; no reader and no writer is left.
+ */
+void pflow_table_teardown(void)
+{
+	struct pflow_sock *entry;
+	struct hlist_node *next;
+
+	cancel_work_sync(&refill);
+	pflow_table_clear();
+	rcu_barrier();	/* entry_free() lives in this module */
+	hlist_for_each_entry_safe(entry, next, &pool, node)
+		kmem_cache_free(entries, entry);
+	kmem_cache_destroy(entries);
+	kvfree(buckets);
+}

@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * Act: drop a packet so that nobody has to wonder where it went.
+ *
+ * One function a cause frees the buffer, so that the location that dropwatch
+ * and "perf trace -e skb:kfree_skb" show names the cause, beside a reason of
+ * the core's (a module cannot add reasons). The socket's drop counter and the
+ * UDP counters go up as they would have further on: "ss -m" and nstat keep
+ * telling what a receiver lost.
+ *
+ * Context: softirq, RCU read side.
+ */
+#include "../common/compat/compat.h"
+#include "filter.h"
+
+/* Not a tail call, or the location would be the caller's. */
+#define PFLOW_FREE(packet, reason) do {						\
+	sk_skb_reason_drop((packet)->sk, (packet)->skb, reason);		\
+	barrier();								\
+} while (0)
+
+static noinline void pflow_drop_overload(struct filter_packet *packet)
+{
+	PFLOW_FREE(packet, SKB_DROP_REASON_CPU_BACKLOG);
+}
+
+static noinline void pflow_drop_harm(struct filter_packet *packet)
+{
+	PFLOW_FREE(packet, SKB_DROP_REASON_CPU_BACKLOG);
+}
+
+static noinline void pflow_drop_full(struct filter_packet *packet)
+{
+	struct net *net = sock_net(packet->sk);
+
+	pflow_udp_stats_add(net, packet->v4, UDP_MIB_RCVBUFERRORS, packet->packets);
+	PFLOW_FREE(packet, SKB_DROP_REASON_SOCKET_RCVBUFF);
+}
+
+/**
+ * filter_drop() - drop a packet early
+ * @packet: judged; its buffer is freed
+ * @outcome: one of the FILTER_DROP_*
+ *
+ * Context: softirq, RCU read side.
+ */
+void filter_drop(struct filter_packet *packet, enum filter_outcome outcome)
+{
+	u32 *early = &packet->entry->early[(enum pflow_drop)outcome];
+
+	WRITE_ONCE(*early, *early + packet->packets);
+	pflow_sk_drops_add(packet->sk, packet->packets);
+	pflow_udp_stats_add(sock_net(packet->sk), packet->v4, UDP_MIB_INERRORS, packet->packets);
+	if (outcome == FILTER_DROP_OVERLOAD)
+		pflow_drop_overload(packet);
+	else if (outcome == FILTER_DROP_HARM)
+		pflow_drop_harm(packet);
+	else
+		pflow_drop_full(packet);
+}

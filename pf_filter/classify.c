@@ -1,0 +1,178 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * Classify: is this packet one process's, and whose?
+ *
+ * Judged is only what is sure to end at one receiver: UDP for an address of
+ * this host, whole, without IP options or extension headers (a source route
+ * may still send it on), not bridged, not claimed by a transparent proxy. The
+ * hook runs after destination NAT, so the address is final; it is checked to
+ * be local, since a lookup by port alone would match forwarded packets. With a
+ * VRF the packet passes here twice: the second time, when the device is the
+ * VRF's, the lookup is right. Everything else passes untouched.
+ *
+ * Context: softirq, RCU read side (both held by the netfilter hook). The socket
+ * found is a UDP socket, freed after a grace period, so it stays readable.
+ */
+#include <linux/if_arp.h>
+#include <linux/netdevice.h>
+#include <linux/netfilter_bridge.h>
+#include <linux/udp.h>
+#include <net/addrconf.h>
+#include <net/inet_sock.h>
+#include <net/ip.h>
+#include <net/ip6_route.h>
+#include <net/route.h>
+#include <net/sock_reuseport.h>
+
+#include "../common/compat/compat.h"
+#include "filter.h"
+
+/* The UDP header, if all of the datagram that it announces is there. */
+static const struct udphdr *udp_header(const struct sk_buff *skb, unsigned int offset,
+				       struct udphdr *buffer)
+{
+	const struct udphdr *uh = skb_header_pointer(skb, offset, sizeof(*buffer), buffer);
+	unsigned int length;
+
+	if (!uh)
+		return NULL;
+	length = ntohs(uh->len);
+	if (length < sizeof(*uh) || length > skb->len - offset)
+		return NULL;
+	return uh;
+}
+
+static enum filter_outcome find4(struct filter_packet *packet, struct net *net)
+{
+	struct sk_buff *skb = packet->skb;
+	const struct iphdr *iph = ip_hdr(skb);
+	unsigned int offset = skb_network_offset(skb) + sizeof(*iph);
+	const struct udphdr *uh;
+	struct udphdr buffer;
+
+	if (iph->protocol != IPPROTO_UDP)
+		return FILTER_PASS_OTHER_PROTOCOL;
+	if (iph->ihl != sizeof(*iph) / 4 || ip_is_fragment(iph))
+		return FILTER_PASS_NOT_PLAIN;
+	uh = udp_header(skb, offset, &buffer);
+	if (!uh)
+		return FILTER_PASS_NOT_PLAIN;
+	packet->local_port = ntohs(uh->dest);
+	packet->remote_port = ntohs(uh->source);
+	packet->sk = pflow_udp4_lookup(net, iph->saddr, uh->source, iph->daddr, uh->dest,
+				       inet_iif(skb), inet_sdif(skb));
+	if (!packet->sk)
+		return FILTER_PASS_NO_RECEIVER;
+	if (inet_addr_type_dev_table(net, skb->dev, iph->daddr) != RTN_LOCAL)
+		return FILTER_PASS_NOT_HOST;
+	return FILTER_PASS;
+}
+
+#if IS_ENABLED(CONFIG_IPV6)
+static enum filter_outcome find6(struct filter_packet *packet, struct net *net)
+{
+	struct sk_buff *skb = packet->skb;
+	const struct ipv6hdr *ip6h = ipv6_hdr(skb);
+	unsigned int offset = skb_network_offset(skb) + sizeof(*ip6h);
+	const struct udphdr *uh;
+	struct udphdr buffer;
+
+	if (ip6h->nexthdr != IPPROTO_UDP)
+		return ipv6_ext_hdr(ip6h->nexthdr) ? FILTER_PASS_NOT_PLAIN :
+						     FILTER_PASS_OTHER_PROTOCOL;
+	uh = udp_header(skb, offset, &buffer);
+	if (!uh)
+		return FILTER_PASS_NOT_PLAIN;
+	packet->local_port = ntohs(uh->dest);
+	packet->remote_port = ntohs(uh->source);
+	packet->sk = pflow_udp6_lookup(net, &ip6h->saddr, uh->source, &ip6h->daddr, uh->dest,
+				       inet6_iif(skb), inet6_sdif(skb));
+	if (!packet->sk)
+		return FILTER_PASS_NO_RECEIVER;
+	if (!ipv6_chk_addr(net, &ip6h->daddr, skb->dev, 0))
+		return FILTER_PASS_NOT_HOST;
+	return FILTER_PASS;
+}
+#else
+static enum filter_outcome find6(struct filter_packet *packet, struct net *net)
+{
+	return FILTER_PASS_OTHER_PROTOCOL;
+}
+#endif
+
+static bool would_drop(const struct filter_packet *packet, const struct sock *sk)
+{
+	/* A merged buffer is split again first: one segment has to fit. */
+	return pflow_udp_would_drop(pflow_rmem(sk), READ_ONCE(sk->sk_rcvbuf),
+				    packet->skb->truesize / packet->packets);
+}
+
+/*
+ * A BPF program picks the receiver later, by means unknown here: the most
+ * important member stands for all, and only if all are full is the packet sure
+ * to be dropped. The array only grows in place; its members are freed after a
+ * grace period.
+ */
+static enum filter_outcome find_in_group(struct filter_packet *packet,
+					 const struct sock_reuseport *group)
+{
+	unsigned int n = READ_ONCE(group->num_socks), i;
+
+	smp_rmb();	/* pairs with smp_wmb() in __reuseport_add_sock() */
+	packet->full = true;
+	packet->entry = NULL;
+	for (i = 0; i < n; i++) {
+		struct sock *sk = READ_ONCE(group->socks[i]);
+		struct pflow_sock *entry = sk ? pflow_sock_find(sk) : NULL;
+
+		if (!entry)
+			return FILTER_PASS_UNTRACKED;
+		if (!packet->entry || READ_ONCE(entry->rank) > READ_ONCE(packet->entry->rank)) {
+			packet->entry = entry;
+			packet->sk = sk;
+		}
+		packet->full &= would_drop(packet, sk);
+	}
+	return packet->entry ? FILTER_PASS : FILTER_PASS_UNTRACKED;
+}
+
+static enum filter_outcome find_entry(struct filter_packet *packet)
+{
+	const struct sock_reuseport *group;
+
+	if (READ_ONCE(udp_sk(packet->sk)->encap_type) || READ_ONCE(udp_sk(packet->sk)->encap_rcv))
+		return FILTER_PASS_KERNEL_SOCKET;
+	group = rcu_dereference(packet->sk->sk_reuseport_cb);
+	if (group && rcu_access_pointer(group->prog) && packet->sk->sk_state != TCP_ESTABLISHED)
+		return find_in_group(packet, group);
+	packet->entry = pflow_sock_find(packet->sk);
+	if (!packet->entry)
+		return FILTER_PASS_UNTRACKED;
+	packet->full = would_drop(packet, packet->sk);
+	return FILTER_PASS;
+}
+
+/**
+ * filter_classify() - find a packet's receiver
+ * @packet: @skb is set, the rest is filled in
+ * @state: of the hook
+ *
+ * Context: softirq, RCU read side. Return: %FILTER_PASS if it may be judged,
+ * or why it may not.
+ */
+enum filter_outcome filter_classify(struct filter_packet *packet,
+				    const struct nf_hook_state *state)
+{
+	struct sk_buff *skb = packet->skb;
+	enum filter_outcome outcome;
+
+	if (skb->pkt_type != PACKET_HOST)
+		return FILTER_PASS_NOT_HOST;
+	if (skb->sk || nf_bridge_info_exists(skb) || netif_is_l3_slave(state->in))
+		return FILTER_PASS_NOT_PLAIN;
+	packet->v4 = state->pf == NFPROTO_IPV4;
+	packet->packets = max_t(unsigned int, skb_shinfo(skb)->gso_segs, 1);
+	packet->loopback = state->in->flags & IFF_LOOPBACK;
+	outcome = packet->v4 ? find4(packet, state->net) : find6(packet, state->net);
+	return outcome == FILTER_PASS ? find_entry(packet) : outcome;
+}

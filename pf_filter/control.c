@@ -1,0 +1,419 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * The controllers: two cuts a CPU (policy.h), moved by a tick.
+ *
+ * The *queue* cut answers a receive queue that overflows on this CPU. It sheds
+ * among the packets that arrive here, from the bottom up to, but never
+ * including, the most important receiver that is served here.
+ *
+ * The *harm* cut answers a receiver whose socket buffer overflows, or stays
+ * over the threshold, although the CPU it runs on has no idle time left: the
+ * CPU is eaten by less important receivers' packets (if they arrive there) and
+ * work (if they run there). It sheds those below the harmed receiver. A
+ * receiver that overflows on a CPU with time to spare is slow by itself or
+ * bursty; shedding others would not help it.
+ *
+ * The tick runs only while a CPU is pressed or cut, as a timer, since a worker
+ * may not get the CPU in just this situation. It reads what the packet path
+ * counted, and publishes each cut as one word; the packet path takes no lock.
+ *
+ * Context: filter_control_arrival(), _harm() and _ask() in softirq; the tick in
+ * timer softirq on any one CPU.
+ */
+#include <linux/prandom.h>
+#include <linux/sched/clock.h>
+#include <linux/timer.h>
+
+#include "../common/compat/compat.h"
+#include "filter.h"
+
+#define TICK		msecs_to_jiffies(10)
+#define ACTIVE		(HZ / 2)	/* a level counts so long after its last packet */
+#define IDLE_ENOUGH	(PFLOW_ONE / 8)	/* this much idle time means: not the CPU */
+#define FUTILE		8		/* shedding less than 1/8 of the load is no relief */
+
+/**
+ * struct level - the receivers of one level on one CPU
+ * @seen: jiffies of their last packet
+ * @top_rate: what the busiest is sent, packets/s; decays
+ * @packets: their packets that arrived on this CPU
+ * @ticked: @packets at the last tick
+ */
+struct level {
+	u32 seen;
+	u32 top_rate;
+	u32 packets;
+	u32 ticked;
+};
+
+/**
+ * struct control - the controllers of one CPU
+ * @queue: a cut as one word; read by the packet path, written by the tick
+ * @harm: the same
+ * @harmed: highest level harmed since the last tick plus one, or 0
+ * @harm_for: the level for whose sake @harm sheds
+ * @standing: pflow_load.standing_ns at the last tick
+ * @lost: pflow_load.lost at the last tick
+ * @polled: pflow_load.polled at the last tick
+ * @idle_us: idle time at the last tick
+ * @idle: share of time idle lately, 0..65536
+ * @random: for the coin
+ * @levels: by level
+ */
+struct control {
+	u32 queue;
+	u32 harm;
+	u32 harmed;
+	u16 harm_for;
+	u64 standing;
+	u32 lost;
+	u32 polled;
+	u64 idle_us;
+	u32 idle;
+	struct rnd_state random;
+	struct level levels[PFLOW_LEVELS];
+};
+
+static struct control __percpu *controls;
+static struct timer_list tick;
+static u64 tick_at;
+
+static void level_seen(struct level *level, u32 rate)
+{
+	u32 now = jiffies;
+
+	if (READ_ONCE(level->seen) != now)
+		WRITE_ONCE(level->seen, now);
+	if (rate > READ_ONCE(level->top_rate))
+		WRITE_ONCE(level->top_rate, rate);
+}
+
+/**
+ * filter_control_arrival() - count a packet that may be shed
+ * @entry: its receiver
+ * @level: the receiver's
+ * @packets: how many the buffer carries
+ */
+void filter_control_arrival(const struct pflow_sock *entry, u16 level, unsigned int packets)
+{
+	struct level *here = &this_cpu_ptr(controls)->levels[level];
+	unsigned int run_cpu = READ_ONCE(entry->run_cpu);
+	u32 rate = READ_ONCE(entry->rate);
+
+	level_seen(here, rate);
+	WRITE_ONCE(here->packets, here->packets + packets);
+	if (run_cpu != smp_processor_id())
+		level_seen(&per_cpu_ptr(controls, run_cpu)->levels[level], rate);
+	if (!timer_pending(&tick))
+		mod_timer(&tick, jiffies + TICK);
+}
+
+/**
+ * filter_control_harm() - a receiver loses packets, or is about to
+ * @cpu: where it runs
+ * @level: the receiver's
+ */
+void filter_control_harm(int cpu, u16 level)
+{
+	struct control *control = per_cpu_ptr(controls, cpu);
+
+	if (READ_ONCE(control->harmed) <= level)
+		WRITE_ONCE(control->harmed, level + 1);
+}
+
+static struct pflow_cut load_cut(const u32 *word)
+{
+	u32 value = READ_ONCE(*word);
+
+	return (struct pflow_cut){ .level = value >> 16, .share = value & U16_MAX };
+}
+
+static void store_cut(u32 *word, struct pflow_cut cut)
+{
+	WRITE_ONCE(*word, (u32)cut.level << 16 | cut.share);
+}
+
+static u32 keep_under(const u32 *cut, const struct control *control,
+		      const struct pflow_sock *entry, u16 level)
+{
+	u32 share = pflow_cut_share(load_cut(cut), level);
+
+	if (likely(!share))
+		return PFLOW_ONE;
+	return pflow_keep(share, READ_ONCE(entry->rate),
+			  READ_ONCE(control->levels[level].top_rate),
+			  READ_ONCE(filter_knobs[FILTER_KNOB_FLOOR].value));
+}
+
+/**
+ * filter_control_ask() - what the controllers say of a packet
+ * @entry: its receiver
+ * @level: the receiver's
+ *
+ * Return: how likely it is kept, and why it is dropped if it is not.
+ */
+struct pflow_verdict filter_control_ask(const struct pflow_sock *entry, u16 level)
+{
+	const struct control *here = this_cpu_ptr(controls);
+	const struct control *there = per_cpu_ptr(controls, READ_ONCE(entry->run_cpu));
+	struct pflow_verdict verdict;
+	u32 keep;
+
+	verdict.keep = keep_under(&here->queue, here, entry, level);
+	verdict.otherwise = FILTER_DROP_OVERLOAD;
+	keep = keep_under(&here->harm, here, entry, level);
+	if (there != here)
+		keep = min(keep, keep_under(&there->harm, there, entry, level));
+	if (keep < verdict.keep) {
+		verdict.keep = keep;
+		verdict.otherwise = FILTER_DROP_HARM;
+	}
+	return verdict;
+}
+
+/**
+ * filter_random() - the coin
+ *
+ * Return: 32 random bits, cheap and not secret.
+ */
+u32 filter_random(void)
+{
+	return prandom_u32_state(&this_cpu_ptr(controls)->random);
+}
+
+static bool recent(u32 now, u32 then)
+{
+	return now - then < ACTIVE;
+}
+
+/* The most important receiver served here, TCP included, as a level plus one. */
+static u16 served_level(const struct control *control, const struct pflow_load *load, u32 now)
+{
+	int level;
+
+	for (level = PFLOW_LEVELS - 1; level >= 0; level--)
+		if (control->levels[level].top_rate && recent(now, control->levels[level].seen))
+			break;
+	if (load->tcp_rank && recent(now, READ_ONCE(load->tcp_at)))
+		level = max_t(int, level, pflow_level(READ_ONCE(load->tcp_rank), false));
+	return level + 1;
+}
+
+/* The levels below @end that are in use, and how many packets they were sent. */
+static unsigned int list_levels(struct control *control, u16 end, u32 now, u16 *list, u32 *packets)
+{
+	unsigned int n = 0, i;
+
+	*packets = 0;
+	for (i = 0; i < end; i++) {
+		const struct level *level = &control->levels[i];
+
+		if (!recent(now, READ_ONCE(level->seen)))
+			continue;
+		*packets += READ_ONCE(level->packets) - level->ticked;
+		list[n++] = i;
+	}
+	return n;
+}
+
+static u32 queue_pressure(struct control *control, const struct pflow_load *load, u32 elapsed_us)
+{
+	u64 standing = READ_ONCE(load->standing_ns);
+	u64 stood_us = div_u64(standing - control->standing, NSEC_PER_USEC);
+	u32 lost = READ_ONCE(load->lost);
+	u32 pressure = min_t(u64, div_u64(stood_us * PFLOW_ONE, elapsed_us), PFLOW_ONE);
+
+	if (lost != control->lost)
+		pressure = PFLOW_ONE;
+	control->standing = standing;
+	control->lost = lost;
+	return pressure;
+}
+
+static void step_queue(struct control *control, const struct pflow_load *load,
+		       u32 elapsed_us, u32 now, u16 *list)
+{
+	u32 pressure = queue_pressure(control, load, elapsed_us);
+	u32 polled = READ_ONCE(load->polled);
+	u16 served = served_level(control, load, now);
+	unsigned int n;
+	u32 packets;
+
+	n = list_levels(control, served ? served - 1 : 0, now, list, &packets);
+	if (packets < (polled - control->polled) / FUTILE)
+		pressure = 0;
+	control->polled = polled;
+	store_cut(&control->queue, pflow_cut_step(load_cut(&control->queue), pressure,
+						  elapsed_us, list, n));
+}
+
+static void step_harm(struct control *control, int cpu, u32 elapsed_us, u32 now, u16 *list)
+{
+	u64 idle_us = pflow_cpu_idle_us(cpu);
+	u32 idle = min_t(u64, div_u64((idle_us - control->idle_us) * PFLOW_ONE, elapsed_us),
+			 PFLOW_ONE);
+	u32 harmed = READ_ONCE(control->harmed);
+	u32 pressure = 0;
+	unsigned int n;
+	u32 packets;
+
+	control->idle = control->idle - control->idle / 8 + idle / 8;
+	control->idle_us = idle_us;
+	WRITE_ONCE(control->harmed, 0);
+	if (harmed)
+		control->harm_for = harmed - 1;
+	n = list_levels(control, control->harm_for, now, list, &packets);
+	if (harmed && control->idle < IDLE_ENOUGH)
+		pressure = PFLOW_ONE;
+	store_cut(&control->harm, pflow_cut_step(load_cut(&control->harm), pressure,
+						 elapsed_us, list, n));
+}
+
+static void age_levels(struct control *control, u32 now)
+{
+	unsigned int i;
+
+	for (i = 0; i < PFLOW_LEVELS; i++) {
+		struct level *level = &control->levels[i];
+		u32 top = READ_ONCE(level->top_rate);
+
+		level->ticked = READ_ONCE(level->packets);
+		if (top)
+			WRITE_ONCE(level->top_rate, recent(now, level->seen) ? top - top / 64 : 0);
+	}
+}
+
+static bool cutting(const struct control *control)
+{
+	return READ_ONCE(control->queue) || READ_ONCE(control->harm);
+}
+
+static bool step_cpu(int cpu, u32 elapsed_us, u16 *list)
+{
+	struct control *control = per_cpu_ptr(controls, cpu);
+	const struct pflow_load *load = per_cpu_ptr(&pflow_load, cpu);
+	u32 now = jiffies;
+
+	if (!READ_ONCE(load->pressed) && !READ_ONCE(control->harmed) && !cutting(control)) {
+		/* Asleep: what it counts from when it wakes. */
+		control->standing = READ_ONCE(load->standing_ns);
+		control->lost = READ_ONCE(load->lost);
+		control->polled = READ_ONCE(load->polled);
+		control->idle_us = pflow_cpu_idle_us(cpu);
+		return false;
+	}
+	step_queue(control, load, elapsed_us, now, list);
+	step_harm(control, cpu, elapsed_us, now, list);
+	age_levels(control, now);
+	/* A cut that has not sunk yet is pressure withheld, not pressure gone. */
+	if (cutting(control))
+		pflow_load_raise(cpu);
+	return true;
+}
+
+static void control_tick(struct timer_list *unused)
+{
+	static u16 list[PFLOW_LEVELS];
+	u64 now = local_clock();
+	u32 elapsed_us = clamp_t(u64, div_u64(now - tick_at, NSEC_PER_USEC), 1, USEC_PER_SEC);
+	bool busy = false;
+	int cpu;
+
+	tick_at = now;
+	for_each_online_cpu(cpu)
+		busy |= step_cpu(cpu, elapsed_us, list);
+	if (busy)
+		mod_timer(&tick, jiffies + TICK);
+}
+
+/**
+ * filter_control_setup() - make the controllers
+ *
+ * Context: process, may sleep. Return: 0 or -ENOMEM.
+ */
+int filter_control_setup(void)
+{
+	int cpu;
+
+	controls = alloc_percpu(struct control);
+	if (!controls)
+		return -ENOMEM;
+	prandom_seed_full_state(&controls->random);
+	for_each_possible_cpu(cpu)
+		per_cpu_ptr(controls, cpu)->idle_us = pflow_cpu_idle_us(cpu);
+	tick_at = local_clock();
+	timer_setup(&tick, control_tick, 0);
+	return 0;
+}
+
+/**
+ * filter_control_teardown() - free the controllers
+ *
+ * Context: process, may sleep; no packet is judged any more.
+ */
+void filter_control_teardown(void)
+{
+	timer_shutdown_sync(&tick);
+	free_percpu(controls);
+}
+
+static void show_cut(struct seq_file *m, const char *name, struct pflow_cut cut)
+{
+	if (!cut.level && !cut.share)
+		return;
+	seq_printf(m, " %s: below prio %d held at the floor, %u %% of prio %d shed;", name,
+		   pflow_rank_prio(cut.level / 2), cut.share * 100 / PFLOW_ONE,
+		   pflow_rank_prio(cut.level / 2));
+}
+
+/**
+ * filter_control_status() - what is being shed, for people
+ * @m: where to
+ *
+ * Context: process.
+ */
+void filter_control_status(struct seq_file *m)
+{
+	bool any = false;
+	int cpu;
+
+	for_each_online_cpu(cpu) {
+		const struct control *control = per_cpu_ptr(controls, cpu);
+
+		if (!cutting(control))
+			continue;
+		any = true;
+		seq_printf(m, "shedding: cpu %d:", cpu);
+		show_cut(m, "queue", load_cut(&control->queue));
+		show_cut(m, "harm", load_cut(&control->harm));
+		seq_printf(m, " idle %u %%\n", control->idle * 100 / PFLOW_ONE);
+	}
+	if (!any)
+		seq_puts(m, "shedding: nobody\n");
+}
+
+static void show_position(struct seq_file *m, int cpu, const char *kind, struct pflow_cut cut)
+{
+	seq_printf(m, "packetflow_filter_cut_level{cpu=\"%d\",cut=\"%s\"} %u.%04u\n", cpu, kind,
+		   cut.level, cut.share * 10000 / PFLOW_ONE);
+}
+
+/**
+ * filter_control_metrics() - the cuts, for machines
+ * @m: where to
+ *
+ * Context: process.
+ */
+void filter_control_metrics(struct seq_file *m)
+{
+	int cpu;
+
+	seq_puts(m, "# TYPE packetflow_filter_cut_level gauge\n"
+		    "# HELP packetflow_filter_cut_level Level up to which receivers are shed, and the share of the topmost.\n");
+	for_each_online_cpu(cpu) {
+		const struct control *control = per_cpu_ptr(controls, cpu);
+
+		show_position(m, cpu, "queue", load_cut(&control->queue));
+		show_position(m, cpu, "harm", load_cut(&control->harm));
+	}
+}

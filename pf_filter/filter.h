@@ -1,0 +1,111 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * What the files of pf_filter share: a packet goes through classify, judge and
+ * act, and each knows nothing of how the others work. A verdict of a later
+ * kind (defer it to the receiver's own time) slots in beside pass and drop.
+ */
+#ifndef _PFLOW_FILTER_H
+#define _PFLOW_FILTER_H
+
+#include <linux/netfilter.h>
+#include <linux/skbuff.h>
+
+#include "../common/packetflow.h"
+#include "policy.h"
+
+/* knobs.c */
+enum {
+	FILTER_KNOB_MODE,
+	FILTER_KNOB_FLOOR,
+	FILTER_KNOB_EXEMPT,
+	FILTER_KNOBS,
+};
+
+enum {
+	FILTER_MODE_ENFORCE,
+	FILTER_MODE_OBSERVE,
+};
+
+extern struct pflow_knob filter_knobs[FILTER_KNOBS];
+bool filter_exempt(u16 local_port, u16 remote_port, u32 rate);
+int filter_exempt_setup(void);
+void filter_exempt_teardown(void);
+
+/**
+ * struct filter_packet - a packet for one receiver of this host
+ * @skb: its buffer; several packets where GRO merged them
+ * @sk: the receiving socket, held by RCU
+ * @entry: its entry in the shared table
+ * @packets: how many the buffer carries
+ * @full: the socket would drop it
+ * @v4: came by IPv4
+ * @loopback: came from this very host
+ * @local_port: destination port, host order
+ * @remote_port: source port, host order
+ */
+struct filter_packet {
+	struct sk_buff *skb;
+	struct sock *sk;
+	struct pflow_sock *entry;
+	unsigned int packets;
+	bool full;
+	bool v4;
+	bool loopback;
+	u16 local_port;
+	u16 remote_port;
+};
+
+/* What became of a packet that was looked at; indexes the counters. */
+enum filter_outcome {
+	FILTER_DROP_OVERLOAD = PFLOW_DROP_OVERLOAD,
+	FILTER_DROP_HARM = PFLOW_DROP_HARM,
+	FILTER_DROP_FULL = PFLOW_DROP_FULL,
+	FILTER_PASS,			/* judged, and let through */
+	FILTER_PASS_EXEMPT,
+	FILTER_PASS_OTHER_PROTOCOL,	/* condition A */
+	FILTER_PASS_NOT_HOST,		/* broadcast, multicast, another's */
+	FILTER_PASS_NOT_PLAIN,		/* fragment, IP options, bridged, malformed */
+	FILTER_PASS_NO_RECEIVER,
+	FILTER_PASS_KERNEL_SOCKET,	/* a tunnel's */
+	FILTER_PASS_UNTRACKED,
+	FILTER_OUTCOMES,
+};
+
+/* classify.c */
+enum filter_outcome filter_classify(struct filter_packet *packet,
+				    const struct nf_hook_state *state);
+
+/* judge.c */
+enum filter_outcome filter_judge(struct filter_packet *packet);
+
+/* act.c */
+void filter_drop(struct filter_packet *packet, enum filter_outcome outcome);
+
+/* control.c */
+int filter_control_setup(void);
+void filter_control_teardown(void);
+void filter_control_arrival(const struct pflow_sock *entry, u16 level, unsigned int packets);
+void filter_control_harm(int cpu, u16 level);
+
+/**
+ * struct pflow_verdict - what the controllers say of a packet
+ * @keep: probability that it is let through, 0..65536
+ * @otherwise: why it is dropped, if it is
+ */
+struct pflow_verdict {
+	u32 keep;
+	enum filter_outcome otherwise;
+};
+
+struct pflow_verdict filter_control_ask(const struct pflow_sock *entry, u16 level);
+u32 filter_random(void);
+void filter_control_status(struct seq_file *m);
+void filter_control_metrics(struct seq_file *m);
+
+/* hook.c */
+int filter_hook_setup(void);
+void filter_hook_teardown(void);
+void filter_hook_status(struct seq_file *m);
+void filter_hook_metrics(struct seq_file *m);
+
+#endif

@@ -1,0 +1,180 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * The netfilter hook, in every network namespace, and what it counts.
+ *
+ * PRE_ROUTING just after destination NAT: as early as netfilter allows with
+ * the final address. While a CPU is not watched the hook is one load and one
+ * branch.
+ *
+ * Context: softirq, RCU read side. A namespace's hooks are removed before it
+ * goes (pernet exit), all of them before the module goes; both wait for the
+ * packets under way.
+ */
+#include <linux/netfilter_ipv4.h>
+#include <linux/netfilter_ipv6.h>
+#include <net/net_namespace.h>
+
+#include "filter.h"
+
+struct filter_counters {
+	u64 outcomes[FILTER_OUTCOMES];	/* packets, by what became of them */
+	u64 observed[PFLOW_DROPS];	/* would have been dropped, mode=observe */
+};
+
+static DEFINE_PER_CPU(struct filter_counters, counters);
+
+static const char * const outcome_names[FILTER_OUTCOMES] = {
+	[FILTER_DROP_OVERLOAD] = "overload",
+	[FILTER_DROP_HARM] = "harm",
+	[FILTER_DROP_FULL] = "socket_full",
+	[FILTER_PASS] = "judged",
+	[FILTER_PASS_EXEMPT] = "exempt",
+	[FILTER_PASS_OTHER_PROTOCOL] = "other_protocol",
+	[FILTER_PASS_NOT_HOST] = "not_host",
+	[FILTER_PASS_NOT_PLAIN] = "not_plain",
+	[FILTER_PASS_NO_RECEIVER] = "no_receiver",
+	[FILTER_PASS_KERNEL_SOCKET] = "kernel_socket",
+	[FILTER_PASS_UNTRACKED] = "untracked",
+};
+
+static noinline unsigned int filter_watched(struct sk_buff *skb, const struct nf_hook_state *state)
+{
+	struct filter_packet packet = { .skb = skb, .packets = 1 };
+	enum filter_outcome outcome = filter_classify(&packet, state);
+
+	if (outcome == FILTER_PASS)
+		outcome = filter_judge(&packet);
+	if (outcome >= FILTER_PASS) {
+		this_cpu_add(counters.outcomes[outcome], packet.packets);
+		return NF_ACCEPT;
+	}
+	if (READ_ONCE(filter_knobs[FILTER_KNOB_MODE].value) == FILTER_MODE_OBSERVE) {
+		this_cpu_add(counters.observed[outcome], packet.packets);
+		return NF_ACCEPT;
+	}
+	this_cpu_add(counters.outcomes[outcome], packet.packets);
+	filter_drop(&packet, outcome);
+	return NF_STOLEN;
+}
+
+static unsigned int filter_hook(void *priv, struct sk_buff *skb, const struct nf_hook_state *state)
+{
+	if (likely(!this_cpu_read(pflow_load.watch)))
+		return NF_ACCEPT;
+	return filter_watched(skb, state);
+}
+
+static const struct nf_hook_ops hooks[] = {
+	{
+		.hook = filter_hook,
+		.pf = NFPROTO_IPV4,
+		.hooknum = NF_INET_PRE_ROUTING,
+		.priority = NF_IP_PRI_NAT_DST + 1,
+	}, {
+		.hook = filter_hook,
+		.pf = NFPROTO_IPV6,
+		.hooknum = NF_INET_PRE_ROUTING,
+		.priority = NF_IP6_PRI_NAT_DST + 1,
+	},
+};
+
+static int __net_init net_start(struct net *net)
+{
+	return nf_register_net_hooks(net, hooks, ARRAY_SIZE(hooks));
+}
+
+static void __net_exit net_stop(struct net *net)
+{
+	nf_unregister_net_hooks(net, hooks, ARRAY_SIZE(hooks));
+}
+
+static struct pernet_operations net_ops = {
+	.init = net_start,
+	.exit = net_stop,
+};
+
+/**
+ * filter_hook_setup() - hook into every network namespace, present and future
+ *
+ * Context: process, may sleep. Return: 0 or a negative error, and then nothing
+ * is hooked.
+ */
+int filter_hook_setup(void)
+{
+	return register_pernet_subsys(&net_ops);
+}
+
+/**
+ * filter_hook_teardown() - leave every network namespace
+ *
+ * Context: process, may sleep. No packet is in the hook when it returns.
+ */
+void filter_hook_teardown(void)
+{
+	unregister_pernet_subsys(&net_ops);
+	synchronize_net();
+}
+
+static u64 outcome_sum(enum filter_outcome outcome)
+{
+	u64 sum = 0;
+	int cpu;
+
+	for_each_possible_cpu(cpu)
+		sum += per_cpu_ptr(&counters, cpu)->outcomes[outcome];
+	return sum;
+}
+
+static u64 observed_sum(enum pflow_drop drop)
+{
+	u64 sum = 0;
+	int cpu;
+
+	for_each_possible_cpu(cpu)
+		sum += per_cpu_ptr(&counters, cpu)->observed[drop];
+	return sum;
+}
+
+/**
+ * filter_hook_status() - drops, for people
+ * @m: where to
+ *
+ * Context: process.
+ */
+void filter_hook_status(struct seq_file *m)
+{
+	seq_printf(m, "dropped: %llu for an overflowing receive queue, %llu for a harmed receiver, %llu for a full socket\n",
+		   outcome_sum(FILTER_DROP_OVERLOAD), outcome_sum(FILTER_DROP_HARM),
+		   outcome_sum(FILTER_DROP_FULL));
+	if (READ_ONCE(filter_knobs[FILTER_KNOB_MODE].value) == FILTER_MODE_OBSERVE)
+		seq_printf(m, "observed: would have dropped %llu, %llu, %llu\n",
+			   observed_sum(PFLOW_DROP_OVERLOAD), observed_sum(PFLOW_DROP_HARM),
+			   observed_sum(PFLOW_DROP_FULL));
+}
+
+/**
+ * filter_hook_metrics() - what became of the packets looked at, for machines
+ * @m: where to
+ *
+ * Context: process.
+ */
+void filter_hook_metrics(struct seq_file *m)
+{
+	unsigned int i;
+
+	seq_puts(m, "# TYPE packetflow_filter_dropped counter\n"
+		    "# HELP packetflow_filter_dropped Packets dropped early.\n");
+	for (i = 0; i < PFLOW_DROPS; i++)
+		seq_printf(m, "packetflow_filter_dropped_total{reason=\"%s\"} %llu\n",
+			   outcome_names[i], outcome_sum(i));
+	seq_puts(m, "# TYPE packetflow_filter_observed counter\n"
+		    "# HELP packetflow_filter_observed Packets that mode=enforce would have dropped.\n");
+	for (i = 0; i < PFLOW_DROPS; i++)
+		seq_printf(m, "packetflow_filter_observed_total{reason=\"%s\"} %llu\n",
+			   outcome_names[i], observed_sum(i));
+	seq_puts(m, "# TYPE packetflow_filter_passed counter\n"
+		    "# HELP packetflow_filter_passed Packets looked at and let through.\n");
+	for (i = FILTER_PASS; i < FILTER_OUTCOMES; i++)
+		seq_printf(m, "packetflow_filter_passed_total{reason=\"%s\"} %llu\n",
+			   outcome_names[i], outcome_sum(i));
+}

@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * Judge: the paper's conditions (section 3.1.1), anew for each packet.
+ *
+ * B2 first: what the socket would drop anyway is dropped now, surely, unless
+ * pf_mm can still grow the buffer. Nothing is latched: the same comparison that
+ * the kernel makes at the end of the path is made here.
+ *
+ * Then B1: where this CPU, or the CPU on which the receiver runs, is in
+ * trouble, a packet of a less important receiver is dropped with the
+ * probability that the controllers ask for. Loopback has no receive queue to
+ * relieve and its sender runs on this host, so B1 leaves it alone.
+ *
+ * Context: softirq, RCU read side.
+ */
+#include "../common/compat/compat.h"
+#include "filter.h"
+
+#define OVER_FOR	msecs_to_jiffies(50)
+
+/* The paper's T, one half: fuller than that, for a while, is trouble too. */
+static bool stays_over(struct pflow_sock *entry, const struct sock *sk)
+{
+	bool over = pflow_udp_waiting(sk) > (u32)READ_ONCE(sk->sk_rcvbuf) / 2;
+	u32 since = READ_ONCE(entry->over_since);
+	u32 now = (u32)jiffies | 1;
+
+	if (!over) {
+		if (since)
+			WRITE_ONCE(entry->over_since, 0);
+		return false;
+	}
+	if (!since) {
+		WRITE_ONCE(entry->over_since, now);
+		return false;
+	}
+	return time_after32(now, since + OVER_FOR);
+}
+
+static void note_socket_drops(struct pflow_sock *entry, bool dropping)
+{
+	if (test_bit(PFLOW_SOCK_DS, &entry->flags) == dropping)
+		return;
+	if (dropping)
+		set_bit(PFLOW_SOCK_DS, &entry->flags);
+	else
+		clear_bit(PFLOW_SOCK_DS, &entry->flags);
+}
+
+/**
+ * filter_judge() - decide about a packet
+ * @packet: classified
+ *
+ * Context: softirq, RCU read side. Return: what to do with it and why.
+ */
+enum filter_outcome filter_judge(struct filter_packet *packet)
+{
+	struct pflow_sock *entry = packet->entry;
+	struct pflow_verdict verdict;
+	u16 level;
+
+	pflow_sock_arrival(entry, packet->packets);
+	if (!this_cpu_read(pflow_load.pressed))
+		return FILTER_PASS;
+	if (filter_exempt(packet->local_port, packet->remote_port, READ_ONCE(entry->rate)))
+		return FILTER_PASS_EXEMPT;
+
+	level = pflow_level(READ_ONCE(entry->rank), test_bit(PFLOW_SOCK_PP, &entry->flags));
+	note_socket_drops(entry, packet->full);
+	if (packet->full || stays_over(entry, packet->sk))
+		filter_control_harm(READ_ONCE(entry->run_cpu), level);
+	if (!packet->loopback)
+		filter_control_arrival(entry, level, packet->packets);
+	if (packet->full) {
+		pflow_load_raise(smp_processor_id());
+		return test_bit(PFLOW_SOCK_GROWS, &entry->flags) ? FILTER_PASS : FILTER_DROP_FULL;
+	}
+	if (packet->loopback)
+		return FILTER_PASS;
+	verdict = filter_control_ask(entry, level);
+	if (verdict.keep >= PFLOW_ONE || filter_random() % PFLOW_ONE < verdict.keep)
+		return FILTER_PASS;
+	return verdict.otherwise;
+}

@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * The knobs of pf_filter.
+ *
+ * Exempt ports are two bitmaps in one object, replaced whole under RCU: a list
+ * that does not parse changes nothing, and a packet sees the old list or the
+ * new one.
+ */
+#include <linux/bitmap.h>
+#include <linux/rcupdate.h>
+#include <linux/slab.h>
+#include <linux/string.h>
+
+#include "filter.h"
+
+#define PORTS		65536
+#define REPLY_RATE	1000	/* packets/s; see filter_exempt() */
+
+struct exempt {
+	struct rcu_head rcu;
+	DECLARE_BITMAP(local, PORTS);
+	DECLARE_BITMAP(remote, PORTS);
+};
+
+static struct exempt __rcu *exempt;
+
+static const char * const modes[] = { "enforce", "observe", NULL };
+
+#define EXEMPT_DEFAULT	"68,546,from:53,from:123"
+
+static int exempt_parse(struct pflow_knob *knob, char *text);
+static void exempt_show(const struct pflow_knob *knob, struct seq_file *m);
+
+struct pflow_knob filter_knobs[FILTER_KNOBS] = {
+	[FILTER_KNOB_MODE] = {
+		.name = "mode", .unit = "enforce or observe", .choices = modes,
+		.help = "observe decides and counts but drops nothing; try it before you enforce",
+	},
+	[FILTER_KNOB_FLOOR] = {
+		.name = "floor", .unit = "packets/s",
+		.max = 1000000, .fallback = 100, .value = 100,
+		.help = "what a receiver gets however unimportant it is; 0 lets it starve",
+	},
+	[FILTER_KNOB_EXEMPT] = {
+		.name = "exempt", .unit = "ports, e.g. 68,5060-5069,from:53; or none",
+		.help = "never judged: packets to these local ports, and, with from:, replies from these remote ports to receivers of less than 1000 packets/s",
+		.parse = exempt_parse, .show = exempt_show,
+	},
+};
+
+PFLOW_KNOB_PARAM(mode, &filter_knobs[FILTER_KNOB_MODE], "enforce or observe (default enforce)");
+PFLOW_KNOB_PARAM(floor, &filter_knobs[FILTER_KNOB_FLOOR],
+		 "packets/s that every receiver keeps (default 100)");
+PFLOW_KNOB_PARAM(exempt, &filter_knobs[FILTER_KNOB_EXEMPT],
+		 "ports never judged (default " EXEMPT_DEFAULT ")");
+
+static int parse_port(char *text, unsigned int *port)
+{
+	if (!isdigit(text[0]) || kstrtouint(text, 10, port) || !*port || *port >= PORTS)
+		return -EINVAL;
+	return 0;
+}
+
+static int parse_item(struct exempt *list, char *item)
+{
+	unsigned long *map = list->local;
+	unsigned int first, last;
+	char *dash;
+
+	if (str_has_prefix(item, "from:")) {
+		map = list->remote;
+		item += strlen("from:");
+	}
+	dash = strchr(item, '-');
+	if (dash)
+		*dash++ = '\0';
+	if (parse_port(item, &first) || parse_port(dash ?: item, &last) || last < first)
+		return -EINVAL;
+	bitmap_set(map, first, last - first + 1);
+	return 0;
+}
+
+/* Called under the lock of all knobs. */
+static int exempt_parse(struct pflow_knob *knob, char *text)
+{
+	struct exempt *list = kzalloc(sizeof(*list), GFP_KERNEL), *old;
+	char *item;
+
+	if (!list)
+		return -ENOMEM;
+	if (strcmp(text, "none")) {
+		while ((item = strsep(&text, ","))) {
+			if (parse_item(list, item)) {
+				kfree(list);
+				return -EINVAL;
+			}
+		}
+	}
+	old = rcu_replace_pointer(exempt, list, true);
+	if (old)
+		kfree_rcu(old, rcu);
+	return 0;
+}
+
+static bool show_ports(struct seq_file *m, const unsigned long *map, const char *prefix, bool more)
+{
+	unsigned int first, end;
+
+	for_each_set_bitrange(first, end, map, PORTS) {
+		seq_printf(m, "%s%s%u", more ? "," : "", prefix, first);
+		if (end - first > 1)
+			seq_printf(m, "-%u", end - 1);
+		more = true;
+	}
+	return more;
+}
+
+static void exempt_show(const struct pflow_knob *knob, struct seq_file *m)
+{
+	const struct exempt *list;
+	bool any;
+
+	rcu_read_lock();
+	list = rcu_dereference(exempt);
+	any = list && show_ports(m, list->local, "", false);
+	any = list && show_ports(m, list->remote, "from:", any);
+	rcu_read_unlock();
+	if (!any)
+		seq_puts(m, "none");
+}
+
+/**
+ * filter_exempt() - is a packet none of our business?
+ * @local_port: its destination
+ * @remote_port: its source
+ * @rate: what the receiver is sent, packets/s
+ *
+ * The source port is the sender's to choose, so it exempts only receivers that
+ * get as little as a client gets in replies; a flood from port 53 buys nothing.
+ *
+ * Context: RCU read side. Return: whether it is.
+ */
+bool filter_exempt(u16 local_port, u16 remote_port, u32 rate)
+{
+	const struct exempt *list = rcu_dereference(exempt);
+
+	return test_bit(local_port, list->local) ||
+	       (rate < REPLY_RATE && test_bit(remote_port, list->remote));
+}
+
+/**
+ * filter_exempt_setup() - take the default list, unless a parameter gave one
+ *
+ * Context: process, may sleep. Return: 0 or -ENOMEM.
+ */
+int filter_exempt_setup(void)
+{
+	char text[] = EXEMPT_DEFAULT;
+
+	return rcu_access_pointer(exempt) ? 0 : exempt_parse(NULL, text);
+}
+
+/**
+ * filter_exempt_teardown() - free the list
+ *
+ * Context: process; no packet is judged any more.
+ */
+void filter_exempt_teardown(void)
+{
+	kfree(rcu_access_pointer(exempt));
+}

@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * pf_filter: drop early what would be dropped anyway, or what costs a more
+ * important receiver its packets (PacketFlow filter, section 3.1).
+ */
+#include <linux/module.h>
+
+#include "filter.h"
+
+static int filter_start(void)
+{
+	int err = filter_control_setup();
+
+	if (err)
+		return err;
+	err = filter_hook_setup();
+	if (err)
+		filter_control_teardown();
+	return err;
+}
+
+static void filter_stop(void)
+{
+	filter_hook_teardown();
+	filter_control_teardown();
+}
+
+static void filter_status(struct seq_file *m)
+{
+	filter_hook_status(m);
+	filter_control_status(m);
+}
+
+static void filter_metrics(struct seq_file *m)
+{
+	filter_hook_metrics(m);
+	filter_control_metrics(m);
+}
+
+static struct pflow_module filter_module = {
+	.name = "filter",
+	.knobs = filter_knobs,
+	.nr_knobs = FILTER_KNOBS,
+	.start = filter_start,
+	.stop = filter_stop,
+	.status = filter_status,
+	.metrics = filter_metrics,
+};
+
+static int __init pf_filter_init(void)
+{
+	int err = filter_exempt_setup();
+
+	if (err)
+		return err;
+	err = pflow_module_register(&filter_module);
+	if (err)
+		filter_exempt_teardown();
+	return err;
+}
+
+static void __exit pf_filter_exit(void)
+{
+	pflow_module_unregister(&filter_module);
+	filter_exempt_teardown();
+}
+
+module_init(pf_filter_init);
+module_exit(pf_filter_exit);
+
+MODULE_LICENSE("GPL");
+MODULE_DESCRIPTION("PacketFlow filter: early drops that obey the priority of the receiver");
+MODULE_VERSION(PFLOW_VERSION);

@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * Policy of pf_filter; see policy.h.
+ *
+ * The controller is an integrator with two speeds. Under full pressure the cut
+ * climbs one level in a tenth of a second; with none it sinks one level in
+ * four seconds. The climb is fast because a full receive queue costs everybody
+ * its packets; the slow way down is the damping: near the edge of the CPU's
+ * capacity the cut saws with a tooth of a few percent of one level instead of
+ * swinging between all and nothing.
+ */
+#include "policy.h"
+
+#define RISE_US		100000u		/* one level up at full pressure */
+#define FALL_US		4000000u	/* one level down at none */
+#define STEP_MAX_US	100000u		/* a late tick counts no longer than this */
+
+static u32 min_u32(u32 a, u32 b)
+{
+	return a < b ? a : b;
+}
+
+/* How far up the order the cut stands: levels passed, plus the share. */
+static u32 cut_position(struct pflow_cut cut, const u16 *levels, unsigned int nr_levels)
+{
+	unsigned int i = 0;
+
+	while (i < nr_levels && levels[i] < cut.level)
+		i++;
+	if (i < nr_levels && levels[i] == cut.level)
+		return i * PFLOW_ONE + cut.share;
+	return i * PFLOW_ONE;
+}
+
+/**
+ * pflow_cut_step() - move the cut by what one control interval saw
+ * @cut: where it stands
+ * @pressure: 0..65536, share of the interval in which there was overload
+ * @elapsed_us: length of the interval, microseconds
+ * @levels: levels that may be shed, ascending, each once
+ * @nr_levels: how many; with none there is nobody to shed and nothing is cut
+ *
+ * The probability of a drop follows the amount of receive-time drops, as in
+ * section 3.1.1 of the paper, but through its integral, and level by level.
+ *
+ * Context: any. Return: the new cut, on one of @levels or zero.
+ */
+struct pflow_cut pflow_cut_step(struct pflow_cut cut, u32 pressure, u32 elapsed_us,
+				const u16 *levels, unsigned int nr_levels)
+{
+	u32 top = nr_levels * PFLOW_ONE;
+	u32 position = cut_position(cut, levels, nr_levels);
+	u32 dt = min_u32(elapsed_us, STEP_MAX_US);
+	struct pflow_cut next = { 0, 0 };
+
+	pressure = min_u32(pressure, PFLOW_ONE);
+	if (pressure) {
+		position += div_u64((u64)pressure * dt, RISE_US);
+	} else {
+		u32 fall = div_u64((u64)PFLOW_ONE * dt, FALL_US);
+
+		position -= min_u32(position, fall);
+	}
+	if (!nr_levels || !position)
+		return next;
+	if (position >= top)
+		position = top - 1;
+	next.level = levels[position / PFLOW_ONE];
+	next.share = position % PFLOW_ONE;
+	return next;
+}
+
+/**
+ * pflow_cut_share() - how much of a receiver's excess is shed
+ * @cut: where shedding stands
+ * @level: the receiver's
+ *
+ * Context: any. Return: 0..65536; never rises with @level.
+ */
+u32 pflow_cut_share(struct pflow_cut cut, u16 level)
+{
+	if (level > cut.level)
+		return 0;
+	return level < cut.level ? PFLOW_ONE : cut.share;
+}
+
+/**
+ * pflow_keep() - probability that a packet is let through
+ * @share: 0..65536, from pflow_cut_share()
+ * @rate: what the receiver is sent, packets/s
+ * @top_rate: what the busiest receiver of its level is sent, packets/s
+ * @floor: packets/s that everybody may have
+ *
+ * Within a level the water falls from the top: the busiest receiver is cut by
+ * @share, and whoever is sent less than what that leaves it is not cut at all.
+ *
+ * Context: any. Return: 0..65536.
+ */
+u32 pflow_keep(u32 share, u32 rate, u32 top_rate, u32 floor)
+{
+	u64 allowed = ((u64)top_rate * (PFLOW_ONE - min_u32(share, PFLOW_ONE))) / PFLOW_ONE;
+
+	if (!share)
+		return PFLOW_ONE;
+	if (allowed < floor)
+		allowed = floor;
+	if (rate <= allowed)
+		return PFLOW_ONE;
+	return div_u64(allowed * PFLOW_ONE, rate);
+}
