@@ -134,7 +134,7 @@ static void run(int from, int to, bool tun, bool flood, unsigned int count)
 		if (tun ? write(from, &packet, sizeof(packet)) < 0
 			: send(from, packet.data, SIZE, 0) < 0)
 			err(1, "send");
-		if (!flood && recv(to, buf, sizeof(buf), MSG_DONTWAIT) != SIZE)
+		if (!flood && recv(to, buf, sizeof(buf), 0) != SIZE)
 			err(1, "recv");
 	}
 }
