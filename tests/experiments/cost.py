@@ -85,7 +85,7 @@ def measure(guest: Guest, arm: CostArm, path: str) -> Cost:
     ports = (0, PORT)  # to an arm that spares the first port, ours is the second
     arm.setting.enter(guest, ports)
     try:
-        out = json.loads(guest.run(command, timeout=300).out)
+        out = json.loads(guest.run(command, timeout=60).out)
         dropped = sum(arm.setting.decided(guest).values())
     finally:
         arm.setting.leave(guest)
