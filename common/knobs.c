@@ -24,18 +24,22 @@ static DEFINE_MUTEX(knob_lock);
 struct pflow_knob pflow_knobs[PFLOW_KNOBS] = {
 	[PFLOW_KNOB_ENABLE] = {
 		.name = "enable", .unit = "0 or 1", .max = 1, .fallback = 1, .value = 1,
-		.help = "0 detaches every hook and forgets every socket, without unloading",
+		.help =
+		"0 detaches every hook and forgets every socket, without unloading",
 		.apply = pflow_enable,
 	},
 	[PFLOW_KNOB_MAX_SOCKETS] = {
 		.name = "max_sockets", .unit = "sockets",
 		.min = 64, .max = 4194304, .fallback = 131072, .value = 131072,
-		.help = "bound of the table, 200 bytes each when used; raise it when status says that sockets were refused",
+		.help =
+		"bound of the table, 200 bytes each when used; raise it when status says that sockets were refused",
 	},
 };
 
-PFLOW_KNOB_PARAM(enable, &pflow_knobs[PFLOW_KNOB_ENABLE], "0 loads with every hook detached");
-PFLOW_KNOB_PARAM(max_sockets, &pflow_knobs[PFLOW_KNOB_MAX_SOCKETS], "bound of the socket table");
+module_param_cb(enable, &pflow_knob_param_ops, &pflow_knobs[PFLOW_KNOB_ENABLE], 0444);
+MODULE_PARM_DESC(enable, "0 loads with every hook detached (default 1)");
+module_param_cb(max_sockets, &pflow_knob_param_ops, &pflow_knobs[PFLOW_KNOB_MAX_SOCKETS], 0444);
+MODULE_PARM_DESC(max_sockets, "bound of the socket table (default 131072)");
 
 static int parse_choice(const struct pflow_knob *knob, const char *text, unsigned int *value)
 {

@@ -175,10 +175,6 @@ struct pflow_knob {
 
 extern const struct kernel_param_ops pflow_knob_param_ops;
 
-#define PFLOW_KNOB_PARAM(knob_name, knob, text)				\
-	module_param_cb(knob_name, &pflow_knob_param_ops, knob, 0444);	\
-	MODULE_PARM_DESC(knob_name, text)
-
 /**
  * struct pflow_module - a module's place in the suite
  * @name: directory below /proc/packetflow

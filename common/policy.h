@@ -4,34 +4,18 @@
  *
  * These functions decide who ranks above whom and how fast a receiver is sent
  * to. They touch no kernel object, so the very same file is compiled into the
- * module and into the user-space property tests.
+ * module and, with stand-ins for the headers below, into the user-space
+ * property tests.
  *
  * Context: any; nothing here sleeps, allocates or locks.
  */
 #ifndef _PFLOW_POLICY_H
 #define _PFLOW_POLICY_H
 
-#ifdef __KERNEL__
 #include <linux/export.h>
-#include <linux/types.h>
 #include <linux/limits.h>
 #include <linux/math64.h>
-#else
-#include <stdbool.h>
-#include <stdint.h>
-typedef uint8_t u8;
-typedef uint16_t u16;
-typedef uint32_t u32;
-typedef int32_t s32;
-typedef uint64_t u64;
-typedef int64_t s64;
-#define U32_MAX UINT32_MAX
-#define EXPORT_SYMBOL_GPL(symbol)
-static inline u64 div_u64(u64 dividend, u32 divisor)
-{
-	return dividend / divisor;
-}
-#endif
+#include <linux/types.h>
 
 /* How a task is scheduled, from least to most important. */
 enum pflow_class {

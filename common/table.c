@@ -167,6 +167,7 @@ static struct pflow_sock *entry_make(struct sock *sk, u64 cookie)
 	entry->family = sk->sk_family;
 	entry->protocol = sk->sk_protocol;
 	entry->netns = sock_net(sk)->ns.inum;
+	entry->window_start = jiffies;
 	entry->last_seen = jiffies;
 	entry->last_received = jiffies;
 	atomic_inc(&used);

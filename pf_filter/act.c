@@ -13,20 +13,20 @@
 #include "../common/compat/compat.h"
 #include "filter.h"
 
-/* Not a tail call, or the location would be the caller's. */
-#define PFLOW_FREE(packet, reason) do {						\
-	sk_skb_reason_drop((packet)->sk, (packet)->skb, reason);		\
-	barrier();								\
-} while (0)
+static __always_inline void free_as(struct filter_packet *packet, enum skb_drop_reason reason)
+{
+	sk_skb_reason_drop(packet->sk, packet->skb, reason);
+	barrier();	/* not a tail call, or the location would be the caller's */
+}
 
 static noinline void pflow_drop_overload(struct filter_packet *packet)
 {
-	PFLOW_FREE(packet, SKB_DROP_REASON_CPU_BACKLOG);
+	free_as(packet, SKB_DROP_REASON_CPU_BACKLOG);
 }
 
 static noinline void pflow_drop_harm(struct filter_packet *packet)
 {
-	PFLOW_FREE(packet, SKB_DROP_REASON_CPU_BACKLOG);
+	free_as(packet, SKB_DROP_REASON_CPU_BACKLOG);
 }
 
 static noinline void pflow_drop_full(struct filter_packet *packet)
@@ -34,7 +34,7 @@ static noinline void pflow_drop_full(struct filter_packet *packet)
 	struct net *net = sock_net(packet->sk);
 
 	pflow_udp_stats_add(net, packet->v4, UDP_MIB_RCVBUFERRORS, packet->packets);
-	PFLOW_FREE(packet, SKB_DROP_REASON_SOCKET_RCVBUFF);
+	free_as(packet, SKB_DROP_REASON_SOCKET_RCVBUFF);
 }
 
 /**

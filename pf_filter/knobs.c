@@ -34,25 +34,29 @@ static void exempt_show(const struct pflow_knob *knob, struct seq_file *m);
 struct pflow_knob filter_knobs[FILTER_KNOBS] = {
 	[FILTER_KNOB_MODE] = {
 		.name = "mode", .unit = "enforce or observe", .choices = modes,
-		.help = "observe decides and counts but drops nothing; try it before you enforce",
+		.help =
+		"observe decides and counts but drops nothing; try it before you enforce",
 	},
 	[FILTER_KNOB_FLOOR] = {
 		.name = "floor", .unit = "packets/s",
 		.max = 1000000, .fallback = 100, .value = 100,
-		.help = "what a receiver gets however unimportant it is; 0 lets it starve",
+		.help =
+		"what a receiver gets however unimportant it is; 0 lets it starve",
 	},
 	[FILTER_KNOB_EXEMPT] = {
 		.name = "exempt", .unit = "ports, e.g. 68,5060-5069,from:53; or none",
-		.help = "never judged: packets to these local ports, and, with from:, replies from these remote ports to receivers of less than 1000 packets/s",
+		.help =
+		"never judged: packets to these local ports, and, with from:, replies from these remote ports to receivers of less than 1000 packets/s",
 		.parse = exempt_parse, .show = exempt_show,
 	},
 };
 
-PFLOW_KNOB_PARAM(mode, &filter_knobs[FILTER_KNOB_MODE], "enforce or observe (default enforce)");
-PFLOW_KNOB_PARAM(floor, &filter_knobs[FILTER_KNOB_FLOOR],
-		 "packets/s that every receiver keeps (default 100)");
-PFLOW_KNOB_PARAM(exempt, &filter_knobs[FILTER_KNOB_EXEMPT],
-		 "ports never judged (default " EXEMPT_DEFAULT ")");
+module_param_cb(mode, &pflow_knob_param_ops, &filter_knobs[FILTER_KNOB_MODE], 0444);
+MODULE_PARM_DESC(mode, "enforce or observe (default enforce)");
+module_param_cb(floor, &pflow_knob_param_ops, &filter_knobs[FILTER_KNOB_FLOOR], 0444);
+MODULE_PARM_DESC(floor, "packets/s that every receiver keeps (default 100)");
+module_param_cb(exempt, &pflow_knob_param_ops, &filter_knobs[FILTER_KNOB_EXEMPT], 0444);
+MODULE_PARM_DESC(exempt, "ports never judged (default " EXEMPT_DEFAULT ")");
 
 static int parse_port(char *text, unsigned int *port)
 {

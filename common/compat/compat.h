@@ -68,7 +68,6 @@ static inline void pflow_sk_drops_add(struct sock *sk, unsigned int packets)
 #endif
 }
 
-
 /* UDP-Lite went in 7.0 or so, and with it an argument of UDP_INC_STATS(). */
 static inline void pflow_udp_stats_add(struct net *net, bool v4, int field, unsigned int packets)
 {
@@ -82,30 +81,39 @@ static inline void pflow_udp_stats_add(struct net *net, bool v4, int field, unsi
 }
 
 /* The table of UDP sockets: the namespace's own from 6.2, no argument from 7.0 or so. */
-#if !defined(PFLOW_HAVE_UDP_TABLE_ARGUMENT)
-#define PFLOW_UDP_TABLE(net)
-#elif defined(PFLOW_HAVE_UDP_TABLE_NETNS)
-#define PFLOW_UDP_TABLE(net)	(net)->ipv4.udp_table,
+#if defined(PFLOW_HAVE_UDP_TABLE_ARGUMENT)
+static inline struct udp_table *pflow_udp_table(struct net *net)
+{
+#if defined(PFLOW_HAVE_UDP_TABLE_NETNS)
+	return net->ipv4.udp_table;
 #else
-#define PFLOW_UDP_TABLE(net)	&udp_table,
+	return &udp_table;
+#endif
+}
 #endif
 
 static inline struct sock *pflow_udp4_lookup(struct net *net, __be32 saddr, __be16 sport,
 					     __be32 daddr, __be16 dport, int dif, int sdif)
 {
+#if defined(PFLOW_HAVE_UDP_TABLE_ARGUMENT)
 	return __udp4_lib_lookup(net, saddr, sport, daddr, dport, dif, sdif,
-				 PFLOW_UDP_TABLE(net) NULL);
+				 pflow_udp_table(net), NULL);
+#else
+	return __udp4_lib_lookup(net, saddr, sport, daddr, dport, dif, sdif, NULL);
+#endif
 }
 
 static inline struct sock *pflow_udp6_lookup(struct net *net, const struct in6_addr *saddr,
 					     __be16 sport, const struct in6_addr *daddr,
 					     __be16 dport, int dif, int sdif)
 {
-#if IS_ENABLED(CONFIG_IPV6)
-	return __udp6_lib_lookup(net, saddr, sport, daddr, dport, dif, sdif,
-				 PFLOW_UDP_TABLE(net) NULL);
-#else
+#if !IS_ENABLED(CONFIG_IPV6)
 	return NULL;
+#elif defined(PFLOW_HAVE_UDP_TABLE_ARGUMENT)
+	return __udp6_lib_lookup(net, saddr, sport, daddr, dport, dif, sdif,
+				 pflow_udp_table(net), NULL);
+#else
+	return __udp6_lib_lookup(net, saddr, sport, daddr, dport, dif, sdif, NULL);
 #endif
 }
 

@@ -8,6 +8,7 @@ has installed; the newest wins.
 
 import os
 import re
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -69,3 +70,9 @@ def _debug() -> Kernel:
 
 def _numbers(version: str) -> tuple[int, ...]:
     return tuple(int(n) for n in re.findall(r"\d+", version))
+
+
+if __name__ == "__main__":
+    # For scripts: a line "VERSION HEADERS" for each kernel named.
+    for found in map(kernel, sys.argv[1:]):
+        print(found.version, found.headers)

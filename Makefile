@@ -1,0 +1,84 @@
+# SPDX-License-Identifier: GPL-2.0-only
+#
+# For users and developers. The modules' own rules are in Kbuild, which the
+# kernel's build system reads in place of this file.
+
+KVER            ?= $(shell uname -r)
+KDIR            ?= /lib/modules/$(KVER)/build
+DESTDIR         ?=
+PREFIX          ?= /usr/local
+INSTALL_MOD_DIR ?= updates/packetflow
+SIGN_KEY        ?= /var/lib/dkms/mok.key
+SIGN_CERT       ?= /var/lib/dkms/mok.pub
+KERNEL          ?=
+TOOL            ?= light
+
+VERSION := $(shell cat VERSION)
+RELEASE  = $(shell cat $(KDIR)/include/config/kernel.release)
+KBUILD   = $(MAKE) -C $(KDIR) M=$(CURDIR)
+DKMS_DIR = $(DESTDIR)/usr/src/packetflow-$(VERSION)
+DOC_DIR  = $(DESTDIR)$(PREFIX)/share/doc/packetflow
+RUN      = tests/experiments/run
+SOURCES  = Kbuild VERSION LICENSE dkms.conf common $(wildcard pf_*)
+
+all: ## build the modules for the running kernel (or KVER=, or KDIR=)
+	$(KBUILD) modules
+
+install: ## install the modules (DESTDIR= for packaging)
+	$(KBUILD) INSTALL_MOD_PATH=$(DESTDIR) INSTALL_MOD_DIR=$(INSTALL_MOD_DIR) modules_install
+	install -D -m 644 -t $(DOC_DIR) LICENSE $(wildcard README.md)
+
+uninstall: ## remove what install put in place
+	rm -rf $(DESTDIR)/lib/modules/$(RELEASE)/$(INSTALL_MOD_DIR) $(DOC_DIR)
+	$(if $(DESTDIR),,depmod $(RELEASE))
+
+sign: ## sign the built modules for Secure Boot (SIGN_KEY=, SIGN_CERT=)
+	find . -path ./build -prune -o -name '*.ko' -exec \
+		$(KDIR)/scripts/sign-file sha256 $(SIGN_KEY) $(SIGN_CERT) {} \; -print
+
+dkms-install: ## have DKMS build and install the modules for every kernel
+	mkdir -p $(DKMS_DIR)
+	tar -c --exclude-from=.gitignore $(SOURCES) | tar -x -C $(DKMS_DIR)
+	$(if $(DESTDIR),,dkms install packetflow/$(VERSION))
+
+dkms-remove: ## take the modules out of DKMS
+	$(if $(DESTDIR),,dkms remove packetflow/$(VERSION) --all)
+	rm -rf $(DKMS_DIR)
+
+setup: ## make the root with kernels, compilers and QEMU that all below run in
+	tools/setup
+
+modules: setup ## build the modules for test kernels: KERNEL=6.1, 6.12, 7.2 or all
+	tools/modules $(or $(KERNEL),all)
+
+demo: setup ## show what the modules do, as table and picture (KERNEL=, TOOL=iperf3)
+	tools/modules $(or $(KERNEL),6.12)
+	tests/experiments/demo --kernel $(or $(KERNEL),6.12) --tool $(TOOL)
+
+test: modules ## run all tests (KERNEL= for the behaviour on one kernel only)
+	tests/run --kernel $(or $(KERNEL),all)
+
+test-debug: setup ## run the behaviour tests on a kernel that catches mistakes
+	tools/debug-kernel
+	tools/modules debug
+	tests/run --kernel debug
+
+bench: modules ## measure experiments U1 and U1w (KERNEL=)
+	for experiment in U1 U1w; do $(RUN) $$experiment --kernel $(or $(KERNEL),6.12) || exit; done
+
+cost: modules ## count instructions a packet (KERNEL=)
+	$(RUN) cost --kernel $(or $(KERNEL),6.1)
+
+lint check: setup ## check the sources: warnings, sparse, checkpatch, ruff, shellcheck
+	tools/lint
+
+clean: ## remove everything built here (the root stays)
+	$(if $(wildcard $(KDIR)),$(KBUILD) clean)
+	rm -rf build
+
+help: ## this list
+	@echo "PacketFlow $(VERSION): targets"
+	@sed -n 's/^\([a-z][a-z -]*\):[^#=]*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 16 | sed 's/^/  /'
+
+.PHONY: all install uninstall sign dkms-install dkms-remove setup modules demo \
+	test test-debug bench cost lint check clean help
