@@ -13,7 +13,7 @@
  * Context: softirq, RCU read side (both held by the netfilter hook). The socket
  * found is a UDP socket, freed after a grace period, so it stays readable.
  */
-#include <linux/if_arp.h>
+#include <linux/hash.h>
 #include <linux/netdevice.h>
 #include <linux/netfilter_bridge.h>
 #include <linux/udp.h>
@@ -42,6 +42,27 @@ static const struct udphdr *udp_header(const struct sk_buff *skb, unsigned int o
 	return uh;
 }
 
+/*
+ * Is this address one of ours? The route lookup that answers costs more than
+ * all the rest of a drop, so the last address found local is remembered for
+ * the jiffy: one word, so that it can never be half of two answers, in which
+ * address and time stand unmixed beside each other.
+ */
+static DEFINE_PER_CPU(u64, local4);
+
+static bool address_is_local(struct net *net, const struct net_device *dev, __be32 address)
+{
+	u64 known = (u64)(__force u32)address << 32 | (u32)jiffies;
+
+	known ^= hash_64((unsigned long)net + dev->ifindex, 64);
+	if (this_cpu_read(local4) == known)
+		return true;
+	if (inet_addr_type_dev_table(net, dev, address) != RTN_LOCAL)
+		return false;
+	this_cpu_write(local4, known);
+	return true;
+}
+
 static enum filter_outcome find4(struct filter_packet *packet, struct net *net)
 {
 	struct sk_buff *skb = packet->skb;
@@ -63,7 +84,7 @@ static enum filter_outcome find4(struct filter_packet *packet, struct net *net)
 				       inet_iif(skb), inet_sdif(skb));
 	if (!packet->sk)
 		return FILTER_PASS_NO_RECEIVER;
-	if (inet_addr_type_dev_table(net, skb->dev, iph->daddr) != RTN_LOCAL)
+	if (!address_is_local(net, skb->dev, iph->daddr))
 		return FILTER_PASS_NOT_HOST;
 	return FILTER_PASS;
 }

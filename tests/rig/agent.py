@@ -23,9 +23,13 @@ class Child:
         self.waiting = []
         self.status = None
         self.files = [os.memfd_create(name) for name in ("out", "err")]
+        started, starting = os.pipe()
         self.pid = os.fork()
         if not self.pid:
             self._become(request)
+        os.close(starting)
+        os.read(started, 1)  # its end: the program runs, in its own session
+        os.close(started)
 
     def _become(self, request):
         try:

@@ -116,6 +116,8 @@ class Guest:
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         with self._stack:
+            if kind is None and self.kernel.name == "debug":
+                self._scan_for_leaks()
             found = self.complaints()
         if found and kind is None:
             raise GuestError("the kernel complained:\n" + "\n".join(found))
@@ -251,12 +253,10 @@ class Guest:
 
     def complaints(self) -> list[str]:
         """Lines of the kernel log that tell of a defect."""
-        if self.kernel.name == "debug" and not self._machine.ended():
-            self._scan_for_leaks()
         return complaints.complaints(self.log(), self._expected)
 
     def _scan_for_leaks(self) -> None:
-        """Make the kernel report lost memory; young objects count only after 5 s."""
-        for pause in (0, 6):
-            time.sleep(pause)
+        """Have the kernel log lost memory; what is younger than 5 s is not looked at."""
+        time.sleep(6)
+        for _ in range(2):
             self.run("echo scan > /sys/kernel/debug/kmemleak", timeout=300)
