@@ -35,3 +35,11 @@ def complaints(log: str, expected: list[re.Pattern[str]]) -> list[str]:
         for line in log.splitlines()
         if PATTERN.search(line) and not any(e.search(line) for e in expected)
     ]
+
+
+def tail(log: str) -> str:
+    """The end of a log for a message, with the first complaint if there is one."""
+    lines = log.splitlines()
+    begin = max(0, len(lines) - 40)
+    found = (n for n, line in enumerate(lines) if PATTERN.search(line))
+    return "\n".join(lines[max(0, min(begin, next(found, begin)) - 5) :][:150])

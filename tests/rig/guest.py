@@ -184,7 +184,7 @@ class Guest:
         return reply
 
     def _error(self, what: str) -> GuestError:
-        tail = "\n".join(self.log().splitlines()[-40:])
+        tail = complaints.tail(self.log())
         return GuestError(f"kernel {self.kernel.version}: {what}\n{self._machine.errors()}{tail}")
 
     # What a test does

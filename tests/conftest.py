@@ -1,0 +1,33 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Options that all tests share."""
+
+import pytest
+from rig.kernels import SERIES
+
+KERNELS = (*SERIES, "debug")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--kernel",
+        default="all",
+        help=f"kernels to test on, joined by commas: {', '.join(KERNELS)} or all (the stock ones)",
+    )
+
+
+def kernels(config: pytest.Config) -> list[str]:
+    """The names of the kernels that were asked for."""
+    wanted = config.getoption("--kernel")
+    names = list(SERIES) if wanted == "all" else wanted.split(",")
+    for name in names:
+        if name not in KERNELS:
+            raise pytest.UsageError(f"--kernel: {name} is none of {', '.join(KERNELS)}")
+    return names
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """On the debug kernel alone, leave out what does not depend on the kernel."""
+    if kernels(config) == ["debug"]:
+        out = [item for item in items if "machine" not in getattr(item, "fixturenames", ())]
+        config.hook.pytest_deselected(items=out)
+        items[:] = [item for item in items if item not in out]

@@ -1,0 +1,36 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""One running guest shared by many tests, replaced when another is wanted."""
+
+from contextlib import ExitStack, suppress
+
+from rig.guest import Guest, GuestError
+from rig.kernels import kernel
+
+
+class Machines:
+    """At most one guest at a time: all have the same place on the link."""
+
+    def __init__(self) -> None:
+        self._key: tuple[str, int] | None = None
+        self._guest: Guest | None = None
+        self._stack = ExitStack()
+
+    def get(self, name: str, cpus: int) -> Guest:
+        """A running guest with that kernel and as many CPUs."""
+        if self._guest is None or self._key != (name, cpus):
+            self.drop()
+            wanted = Guest(kernel(name), cpus=cpus, queues=cpus)
+            self._guest = self._stack.enter_context(wanted)
+            self._key = (name, cpus)
+        return self._guest
+
+    def drop(self) -> None:
+        """End the guest, if there is one; an error if its kernel complained."""
+        self._guest = None
+        stack, self._stack = self._stack, ExitStack()
+        stack.close()
+
+    def give_up(self) -> None:
+        """End a guest whose failure has been reported."""
+        with suppress(GuestError):
+            self.drop()

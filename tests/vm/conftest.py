@@ -1,0 +1,73 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Guests for the behaviour tests.
+
+A test that takes `guest` runs once on every kernel asked for, and, by the mark
+`cpus`, for every number of CPUs. Tests share a running guest, one at a time;
+those marked `fresh` have their own. After each test the modules are unloaded,
+and a complaint in the kernel's log fails the test that caused it.
+"""
+
+from collections.abc import Iterator
+
+import pytest
+from conftest import kernels
+from rig.guest import CommandError, Guest, GuestError
+from rig.shared import Machines
+
+
+@pytest.fixture(scope="session")
+def machines() -> Iterator[Machines]:
+    found = Machines()
+    yield found
+    found.drop()
+
+
+@pytest.fixture
+def machine(request: pytest.FixtureRequest) -> tuple[str, int]:
+    """The kernel and the number of CPUs."""
+    return request.param
+
+
+@pytest.fixture
+def guest(
+    request: pytest.FixtureRequest, machines: Machines, machine: tuple[str, int]
+) -> Iterator[Guest]:
+    if request.node.get_closest_marker("fresh"):
+        machines.drop()
+    running = machines.get(*machine)
+    yield running
+    try:
+        running.unload()
+        found = running.complaints()
+    except (CommandError, GuestError):
+        machines.give_up()
+        raise
+    if found:
+        machines.give_up()
+        pytest.fail("the kernel complained:\n" + "\n".join(found))
+    if request.node.get_closest_marker("fresh"):
+        machines.drop()
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "machine" in metafunc.fixturenames:
+        mark = metafunc.definition.get_closest_marker("cpus")
+        machines = [
+            (name, cpus) for name in kernels(metafunc.config) for cpus in (mark.args if mark else (1,))
+        ]
+        ids = [f"{name}-{cpus}cpu" for name, cpus in machines]
+        metafunc.parametrize("machine", machines, ids=ids, indirect=True)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests for the same machine one after another: a boot takes long."""
+    order: dict[object, int] = {}
+    for item in items:
+        order.setdefault(_machine(item), len(order))
+    items.sort(key=lambda item: order[_machine(item)])
+
+
+def _machine(item: pytest.Item) -> object:
+    call = getattr(item, "callspec", None)
+    return call.params.get("machine") if call else None

@@ -1,0 +1,154 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""The rig itself: without these, a pass elsewhere would mean little."""
+
+import re
+import signal
+import subprocess
+import time
+
+import pytest
+from rig.complaints import complaints
+from rig.guest import CommandError, Guest, GuestError
+from rig.kernels import REPO, kernel
+from rig.link import GUEST4, GUEST6, TAP
+from rig.shared import Machines
+
+A_WARNING = """\
+[   12.345678] WARNING: CPU: 0 PID: 1 at net/core/dev.c:1 dev_open+0x1/0x2
+[   12.345679] Call Trace:
+"""
+
+
+@pytest.mark.cpus(1, 4)
+def test_boots_the_kernel_asked_for(guest: Guest) -> None:
+    assert guest.run("uname -r").out.strip() == guest.kernel.version
+    assert int(guest.run("nproc").out) == guest.cpus
+
+
+@pytest.mark.parametrize("address", [GUEST4, GUEST6])
+def test_the_network_reaches_the_guest(guest: Guest, address: str) -> None:
+    subprocess.run(["ping", "-c", "3", "-i", "0.1", "-W", "5", address], check=True)
+
+
+@pytest.mark.cpus(4)
+def test_packets_come_by_several_queues(guest: Guest) -> None:
+    queues = guest.run("ls /sys/class/net/eth0/queues").out.split()
+    assert len([q for q in queues if q.startswith("rx-")]) == guest.queues == 4
+
+
+def test_a_program_runs_as_told(guest: Guest) -> None:
+    script = "nice; ps -o sid= $$; echo $$; echo to-err >&2; exit 3"
+    process = guest.spawn(script, nice=7)
+    result = process.wait()
+    nice, session, own = result.out.split()
+    assert (result.rc, result.err, nice, session) == (3, "to-err\n", "7", own)
+    assert int(own) == process.pid
+
+
+def test_a_program_is_signalled_with_its_children(guest: Guest) -> None:
+    process = guest.spawn("sleep 987 & sleep 987")
+    assert process.alive()
+    process.signal(signal.SIGKILL)
+    assert process.wait().rc == -signal.SIGKILL
+    assert not process.alive()
+    assert guest.run("pgrep -xf 'sleep 987'", check=False).rc == 1
+
+
+def test_a_program_that_fails_is_an_error(guest: Guest) -> None:
+    with pytest.raises(CommandError, match="no-such-program"):
+        guest.run(["no-such-program"])
+
+
+def test_a_program_that_does_not_end_is_an_error(guest: Guest) -> None:
+    with pytest.raises(GuestError, match="no end after"):
+        guest.run("sleep 60", timeout=0.5)
+
+
+def test_long_output_arrives_whole(guest: Guest) -> None:
+    assert len(guest.run("head -c 3000000 /dev/zero | tr '\\0' x").out) == 3_000_000
+
+
+def test_files_are_read_and_written(guest: Guest) -> None:
+    guest.write("/tmp/file", "text\n")
+    assert guest.read("/tmp/file") == "text\n"
+    with pytest.raises(FileNotFoundError):
+        guest.read("/no/such/file")
+    with pytest.raises(OSError, match="Invalid argument"):
+        guest.write("/proc/sys/net/core/rmem_max", "words")
+
+
+def test_the_guest_cannot_write_to_what_it_shares(guest: Guest) -> None:
+    guest.run("echo changed > /etc/hostname")
+    assert guest.run("cat /etc/hostname").out == "changed\n"
+    with open("/etc/hostname") as host:
+        assert host.read() != "changed\n"
+    assert guest.run(["touch", str(REPO / "touched")], check=False).rc != 0
+
+
+def test_a_complaint_of_the_kernel_is_found(guest: Guest) -> None:
+    guest.expect("made by a test")
+    guest.write("/dev/kmsg", "<4>WARNING: CPU: 0 not expected\n")
+    guest.write("/dev/kmsg", "<4>WARNING: CPU: 0 made by a test\n")
+    deadline = time.monotonic() + 10
+    while not (found := guest.complaints()) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    guest.expect("not expected")
+    assert len(found) == 1 and "not expected" in found[0]
+    assert not guest.complaints()
+
+
+def test_leaving_a_guest_that_complained_is_an_error() -> None:
+    with pytest.raises(GuestError, match="complained"), Guest(kernel("6.1"), link=False) as guest:
+        guest.write("/dev/kmsg", "<4>BUG: made by a test\n")
+        guest.run("sleep 0.2")
+
+
+def test_a_guest_that_dies_is_an_error_with_its_log() -> None:
+    with (
+        pytest.raises(GuestError, match=r"(?s)guest died.*sysrq triggered crash"),
+        Guest(kernel("6.1"), link=False) as dying,
+    ):
+        dying.spawn("echo c > /proc/sysrq-trigger").wait()
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "BUG: kernel NULL pointer dereference, address: 0000000000000000",
+        "Oops: 0002 [#1] PREEMPT SMP NOPTI",
+        "Kernel panic - not syncing: Fatal exception",
+        "BUG: KASAN: slab-use-after-free in pflow_table_find+0x1/0x2",
+        "UBSAN: shift-out-of-bounds in common/policy.c:1:2",
+        "kmemleak: 3 new suspected memory leaks (see /sys/kernel/debug/kmemleak)",
+        "rcu: INFO: rcu_preempt self-detected stall on CPU",
+        "INFO: task rmmod:123 blocked for more than 120 seconds.",
+        "watchdog: BUG: soft lockup - CPU#0 stuck for 26s! [rmmod:123]",
+        "WARNING: possible circular locking dependency detected",
+        "WARNING: suspicious RCU usage",
+        "BUG: sleeping function called from invalid context at mm/slab.h:1",
+        "refcount_t: underflow; use-after-free.",
+        "unregister_netdevice: waiting for lo to become free. Usage count = 2",
+    ],
+)
+def test_the_scanner_knows(line: str) -> None:
+    assert complaints(f"[    1.000000] {line}\n", []) != []
+
+
+def test_the_scanner_passes_what_is_harmless() -> None:
+    log = """\
+[    0.100000] Kernel command line: console=ttyS0 panic_on_oops=1 oops=panic
+[    0.200000] rcu: Preemptible hierarchical RCU implementation.
+[    0.300000] Warning: unsafe to use, see Documentation
+[    9.000000] pf_common: loading out-of-tree module taints kernel.
+"""
+    assert complaints(log, []) == []
+    assert complaints(A_WARNING, []) == A_WARNING.splitlines()
+    assert complaints(A_WARNING, [re.compile("WARNING|Call Trace")]) == []
+
+
+def test_the_link_is_gone_with_its_guest(machines: Machines) -> None:
+    machines.drop()
+    with Guest(kernel("6.1")):
+        pass
+    links = subprocess.run(["ip", "link"], capture_output=True, text=True, check=True).stdout
+    assert TAP not in links
