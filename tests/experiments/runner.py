@@ -4,7 +4,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 
 from experiments.arms import arms
 from experiments.measure import Load, Run, measure
@@ -14,38 +15,42 @@ from rig.guest import Guest
 from rig.kernels import Kernel
 from rig.traffic import Tool
 
-EXPERIMENTS: dict[str, Callable[[Guest, Tool, Callable[[str], None]], Load]] = {"U1": u1, "U1w": u1w}
+Say = Callable[[str], None]
+EXPERIMENTS: dict[str, Callable[[Guest, float, Say], Load]] = {"U1": u1, "U1w": u1w}
+
+
+@contextmanager
+def booted(kernel: Kernel, say: Say) -> Iterator[Guest]:
+    """A guest of one processor, pinned for measuring."""
+    say(f"booting kernel {kernel.version}")
+    with Guest(kernel) as guest:
+        guest.pin()
+        yield guest
 
 
 def run(
     experiment: str,
-    kernel: Kernel,
+    guest: Guest,
     tool: Tool,
     names: Sequence[str],
     repeats: int,
     seconds: float,
-    say: Callable[[str], None],
+    pps: float,
+    say: Say,
 ) -> Json:
-    """Boot, run every arm so often, and give the result."""
+    """Run every arm so often, and give the result."""
     chosen = arms(names)
     runs: dict[str, list[Run]] = {arm.name: [] for arm in chosen}
     total = repeats * len(chosen)
-    say(f"{experiment}: booting {kernel.version}")
-    with Guest(kernel) as guest:
-        guest.pin()
-        load = EXPERIMENTS[experiment](guest, tool, say)
-        first = time.monotonic()
-        for done in range(total):
-            arm = chosen[done % len(chosen)]
-            if done:
-                left = (time.monotonic() - first) / done * (total - done)
-                ahead = f", {left:.0f} s left"
-            else:
-                ahead = ""
-            one = measure(guest, arm, load, tool, seconds)
-            runs[arm.name].append(one)
-            got = "/".join(f"{account.received_pps / 1e3:.1f}" for account in one.accounts)
-            say(f"{experiment} {done + 1}/{total} {arm.name}: {got} kpps{ahead}")
-            for warning in one.warnings:
-                say(f"  warning: {warning}")
-    return result_json(experiment, kernel, tool.name, load, runs)
+    load = EXPERIMENTS[experiment](guest, pps, say)
+    started = time.monotonic()
+    for done in range(total):
+        arm = chosen[done % len(chosen)]
+        one = measure(guest, arm, load, tool, seconds)
+        runs[arm.name].append(one)
+        got = "/".join(f"{account.received_pps / 1e3:.1f}" for account in one.accounts)
+        left = (time.monotonic() - started) / (done + 1) * (total - done - 1)
+        say(f"{experiment} {done + 1}/{total} {arm.name}: {got} kpps, {left:.0f} s left")
+        for warning in one.warnings:
+            say(f"  warning: {warning}")
+    return result_json(experiment, guest.kernel, tool.name, load, runs)

@@ -5,7 +5,7 @@ In U1w every packet costs its receiver as much busy work as lets one receiver
 alone, with a 4 MiB buffer, take CAPACITY of what it is sent. That loop count is
 found in the guest at the start: at an offered rate of exactly that capacity, the
 time a packet takes is linear in the loops as long as the receiver is overloaded,
-so two overloaded runs give the line and a third shows that it holds.
+so two overloaded runs give a line, and it is followed down to that rate.
 """
 
 from __future__ import annotations
@@ -14,45 +14,51 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from experiments.arms import Arm
-from experiments.measure import Load, Run, measure
+from experiments.measure import Load, measure
 from rig.guest import Guest
-from rig.traffic import LIGHT, Tool, programs
+from rig.traffic import LIGHT, programs
 
 OFFERED_PPS = 37_000
 CAPACITY = 1.1
 CALIBRATION_SECONDS = 2.0
-# Micro-seconds of work that surely overload one receiver.
-OVERLOADING_US = (30, 60)
+CALIBRATION_ROUNDS = 4
+CLOSE_ENOUGH = 1.03
+OVERLOADING = (1.2, 2.0)  # work that is this much of a packet's time overloads surely
+SLOWEST_LOOP = 0.5  # of its time when calibrated alone: a bound against noise
 
 U1 = Load(ports=(5000, 5001, 5002), nices=(0, 5, 10), pps=OFFERED_PPS)
 
 
-def calibrate(guest: Guest, say: Callable[[str], None]) -> int:
+def calibrate(guest: Guest, pps: float, say: Callable[[str], None]) -> int:
     """The loops a packet that leave one receiver CAPACITY of the offered rate."""
     loops_per_us = float(guest.run([str(programs() / "udp_recv"), "--calibrate"]).out)
-    wanted = OFFERED_PPS * CAPACITY
+    wanted = pps * CAPACITY
+    wanted_us = 1e6 / wanted
     arm = Arm("rmem4m")
 
-    def capacity(loops: int) -> float:
-        alone = Load(ports=U1.ports[:1], nices=(0,), pps=wanted, work=loops)
-        run: Run = measure(guest, arm, alone, LIGHT, CALIBRATION_SECONDS)
-        return run.accounts[0].received_pps
+    def packet_us(loops: int) -> float:
+        alone = Load(ports=U1.ports[:1], nices=U1.nices[:1], pps=wanted, work=loops)
+        return 1e6 / measure(guest, arm, alone, LIGHT, CALIBRATION_SECONDS).accounts[0].received_pps
 
-    low, high = (round(us * loops_per_us) for us in OVERLOADING_US)
-    low_us, high_us = (1e6 / capacity(loops) for loops in (low, high))
-    slope = (high_us - low_us) / (high - low)
-    loops = round(low - (low_us - 1e6 / wanted) / slope)
-    got = capacity(loops)
-    say(
-        f"work: {loops} loops a packet ({loops / loops_per_us:.1f} us); "
-        f"one receiver alone takes {got / 1e3:.1f} of {wanted / 1e3:.1f} kpps"
-    )
-    return loops
+    low, high = (round(factor * wanted_us * loops_per_us) for factor in OVERLOADING)
+    low_us, high_us = packet_us(low), packet_us(high)
+    for _ in range(CALIBRATION_ROUNDS):
+        slope = max((high_us - low_us) / (high - low), SLOWEST_LOOP / loops_per_us)
+        high, high_us = low, low_us
+        low = max(round(low - (low_us - wanted_us) / slope), 0)
+        low_us = packet_us(low)
+        say(
+            f"work: {low} loops a packet ({low / loops_per_us:.1f} us): "
+            f"one receiver alone takes {1e3 / low_us:.1f} of {wanted / 1e3:.1f} kpps"
+        )
+        if low == 0 or low_us < wanted_us * CLOSE_ENOUGH:
+            break
+    return low
 
 
-def u1(guest: Guest, tool: Tool, say: Callable[[str], None]) -> Load:
-    return U1
+def u1(guest: Guest, pps: float, say: Callable[[str], None]) -> Load:
+    return replace(U1, pps=pps)
 
 
-def u1w(guest: Guest, tool: Tool, say: Callable[[str], None]) -> Load:
-    return replace(U1, work=calibrate(guest, say))
+def u1w(guest: Guest, pps: float, say: Callable[[str], None]) -> Load:
+    return replace(U1, pps=pps, work=calibrate(guest, pps, say))

@@ -1,0 +1,37 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""The demonstration: U1 and U1w on a stock kernel, without and with PacketFlow.
+
+Short runs of three arms, the stock kernel twice and then every module that is
+built; the result as a table, as bars of text, and as a picture.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from experiments import chart, result, runner
+from rig.kernels import Kernel
+from rig.traffic import LIGHT, Tool
+
+REPEATS = 3
+SECONDS = 3.0
+
+
+def run(
+    kernel: Kernel, tool: Tool, pps: float, directory: Path, say: Callable[[str], None]
+) -> None:
+    # Only the rig's own receiver can be given work to do.
+    names = [name for name in runner.EXPERIMENTS if name == "U1" or tool is LIGHT]
+    with runner.booted(kernel, say) as guest:
+        results = [
+            runner.run(name, guest, tool, ["all"], REPEATS, SECONDS, pps, say) for name in names
+        ]
+    for one in results:
+        print(f"\n{result.table(one)}")
+        result.write(directory / f"{one['experiment']}.json", one)
+    for one in results:
+        print(f"\n{chart.text(one)}")
+    pictures = [directory / f"packetflow.{kind}" for kind in ("png", "svg")]
+    chart.picture(results, pictures)
+    print("\n" + "\n".join(f"picture: {path}" for path in pictures))
