@@ -12,6 +12,7 @@ SIGN_KEY        ?= /var/lib/dkms/mok.key
 SIGN_CERT       ?= /var/lib/dkms/mok.pub
 KERNEL          ?=
 TOOL            ?= light
+PYTEST          ?=
 
 VERSION := $(shell cat VERSION)
 RELEASE  = $(shell cat $(KDIR)/include/config/kernel.release)
@@ -55,13 +56,13 @@ demo: setup ## show what the modules do, as table and picture (KERNEL=, TOOL=ipe
 	tools/modules $(or $(KERNEL),6.12)
 	tests/experiments/demo --kernel $(or $(KERNEL),6.12) --tool $(TOOL)
 
-test: modules ## run all tests (KERNEL= for the behaviour on one kernel only)
-	tests/run --kernel $(or $(KERNEL),all)
+test: modules ## run all tests (KERNEL= for one kernel only, PYTEST= for its options)
+	tests/run --kernel $(or $(KERNEL),all) $(PYTEST)
 
 test-debug: setup ## run the behaviour tests on a kernel that catches mistakes
 	tools/debug-kernel
 	tools/modules debug
-	tests/run --kernel debug
+	tests/run --kernel debug $(PYTEST)
 
 bench: modules ## measure experiments U1 and U1w (KERNEL=)
 	for experiment in U1 U1w; do $(RUN) $$experiment --kernel $(or $(KERNEL),6.12) || exit; done
@@ -69,7 +70,7 @@ bench: modules ## measure experiments U1 and U1w (KERNEL=)
 cost: modules ## count instructions a packet (KERNEL=)
 	$(RUN) cost --kernel $(or $(KERNEL),6.1)
 
-lint check: setup ## check the sources: warnings, sparse, checkpatch, ruff, shellcheck
+lint check: setup ## check the sources: warnings, sparse, checkpatch, ruff, mypy, shellcheck
 	tools/lint
 
 clean: ## remove everything built here (the root stays)

@@ -14,14 +14,16 @@ import signal
 
 PORT = "packetflow"
 
+Fields = dict  # what a line of JSON holds
+
 
 class Child:
     """A program that was started, until its end has been collected."""
 
-    def __init__(self, request):
+    def __init__(self, request: Fields) -> None:
         self.session = request["session"]
-        self.waiting = []
-        self.status = None
+        self.waiting: list[int] = []
+        self.status: int | None = None
         self.files = [os.memfd_create(name) for name in ("out", "err")]
         started, starting = os.pipe()
         self.pid = os.fork()
@@ -31,7 +33,7 @@ class Child:
         os.read(started, 1)  # its end: the program runs, in its own session
         os.close(started)
 
-    def _become(self, request):
+    def _become(self, request: Fields) -> None:
         try:
             signal.set_wakeup_fd(-1)
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
@@ -46,37 +48,39 @@ class Child:
             os.write(2, f"{request['argv'][0]}: {error.strerror}\n".encode())
         os._exit(127)
 
-    def result(self):
+    def result(self) -> Fields:
         texts = []
         for file in self.files:
             os.lseek(file, 0, os.SEEK_SET)
             with os.fdopen(file, "rb") as stream:
                 texts.append(stream.read().decode(errors="replace"))
+        assert self.status is not None
         return {"rc": os.waitstatus_to_exitcode(self.status), "out": texts[0], "err": texts[1]}
 
 
 class Agent:
-    def __init__(self, port):
+    def __init__(self, port: int) -> None:
         self.port = port
-        self.children = {}
+        self.children: dict[int, Child] = {}
         self.last = 0
 
-    def reply(self, number, answer):
+    def reply(self, number: int, answer: Fields) -> None:
         line = memoryview(json.dumps({"id": number, **answer}).encode() + b"\n")
         while line:
             line = line[os.write(self.port, line) :]
 
-    def handle(self, request):
+    def handle(self, request: Fields) -> Fields | None:
         """Answer a request now, or (by None) later."""
-        return getattr(self, "do_" + request["do"])(request)
+        answer: Fields | None = getattr(self, "do_" + request["do"])(request)
+        return answer
 
-    def do_spawn(self, request):
+    def do_spawn(self, request: Fields) -> Fields:
         child = Child(request)
         self.last += 1
         self.children[self.last] = child
         return {"child": self.last, "pid": child.pid}
 
-    def do_wait(self, request):
+    def do_wait(self, request: Fields) -> Fields | None:
         child = self.children[request["child"]]
         if child.status is None:
             child.waiting.append(request["id"])
@@ -84,21 +88,21 @@ class Agent:
         del self.children[request["child"]]
         return child.result()
 
-    def do_alive(self, request):
+    def do_alive(self, request: Fields) -> Fields:
         child = self.children.get(request["child"])
         return {"alive": child is not None and child.status is None}
 
-    def do_signal(self, request):
+    def do_signal(self, request: Fields) -> Fields:
         child = self.children.get(request["child"])
         if child is not None and child.status is None:
             (os.killpg if child.session else os.kill)(child.pid, request["signal"])
         return {}
 
-    def do_read(self, request):
+    def do_read(self, request: Fields) -> Fields:
         with open(request["path"], "rb") as file:
             return {"text": file.read().decode(errors="replace")}
 
-    def do_write(self, request):
+    def do_write(self, request: Fields) -> Fields:
         """One system call, because to a kernel file each is a whole value."""
         file = os.open(request["path"], os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
         try:
@@ -107,7 +111,7 @@ class Agent:
         finally:
             os.close(file)
 
-    def reap(self):
+    def reap(self) -> None:
         while True:
             try:
                 pid, status = os.waitpid(-1, os.WNOHANG)
@@ -124,7 +128,7 @@ class Agent:
                         for waiter in child.waiting:
                             self.reply(waiter, answer)
 
-    def serve(self, wakeup):
+    def serve(self, wakeup: int) -> None:
         poll = select.poll()
         poll.register(self.port, select.POLLIN)
         poll.register(wakeup, select.POLLIN)
@@ -146,7 +150,7 @@ class Agent:
                         self.reply(request["id"], answer)
 
 
-def find_port():
+def find_port() -> int:
     top = "/sys/class/virtio-ports"
     for device in os.listdir(top):
         with open(f"{top}/{device}/name") as name:
@@ -155,7 +159,7 @@ def find_port():
     raise SystemExit("no control port")
 
 
-def main():
+def main() -> None:
     os.environ.clear()
     os.environ.update(
         PATH="/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",

@@ -54,7 +54,7 @@ def build(kernel: Kernel, target: Path) -> None:
     """Write the initial file system for a kernel to a file."""
     with tempfile.TemporaryDirectory() as name:
         top = Path(name)
-        for directory in "bin dev proc sys modules lower upper new".split():
+        for directory in ("bin", "dev", "proc", "sys", "modules", "lower", "upper", "new"):
             (top / directory).mkdir()
         shutil.copy("/usr/bin/busybox", top / "bin")
         init = top / "init"

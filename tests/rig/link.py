@@ -16,7 +16,9 @@ SENDER6, GUEST6 = "fd77::1", "fd77::2"
 SENDER_MAC, GUEST_MAC = "02:77:00:00:00:01", "02:77:00:00:00:02"
 
 
-def _configuration(device: str, mac: str, own: tuple[str, str], peer: str, far: tuple[str, str]) -> str:
+def _configuration(
+    device: str, mac: str, own: tuple[str, str], peer: str, far: tuple[str, str]
+) -> str:
     """Commands for "ip -batch" that set up one end."""
     return f"""\
 link set {device} address {mac} addrgenmode none
@@ -50,6 +52,8 @@ def tap(queues: int) -> Iterator[list[str]]:
 
 
 def _ip(*arguments: str, input: str | None = None) -> None:
-    done = subprocess.run(["ip", *arguments], input=input, text=True, capture_output=True, check=False)
+    done = subprocess.run(
+        ["ip", *arguments], input=input, text=True, capture_output=True, check=False
+    )
     if done.returncode:
         raise RuntimeError(f"ip {' '.join(arguments)}: {done.stderr.strip()}")

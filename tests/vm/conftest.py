@@ -53,7 +53,9 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "machine" in metafunc.fixturenames:
         mark = metafunc.definition.get_closest_marker("cpus")
         machines = [
-            (name, cpus) for name in kernels(metafunc.config) for cpus in (mark.args if mark else (1,))
+            (name, cpus)
+            for name in kernels(metafunc.config)
+            for cpus in (mark.args if mark else (1,))
         ]
         ids = [f"{name}-{cpus}cpu" for name, cpus in machines]
         metafunc.parametrize("machine", machines, ids=ids, indirect=True)
