@@ -40,7 +40,7 @@ sign: ## sign the built modules for Secure Boot (SIGN_KEY=, SIGN_CERT=)
 dkms-install: ## have DKMS build and install the modules for every kernel
 	mkdir -p $(DKMS_DIR)
 	tar -c --exclude-from=.gitignore $(SOURCES) | tar -x -C $(DKMS_DIR)
-	$(if $(DESTDIR),,dkms install packetflow/$(VERSION))
+	$(if $(DESTDIR),,dkms install packetflow/$(VERSION) -k $(KVER))
 
 dkms-remove: ## take the modules out of DKMS
 	$(if $(DESTDIR),,dkms remove packetflow/$(VERSION) --all)

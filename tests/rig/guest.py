@@ -15,6 +15,7 @@ import re
 import signal
 import tempfile
 import time
+from collections.abc import Mapping
 from concurrent.futures import Future
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -216,7 +217,7 @@ class Guest:
         if self.ask(do="write", path=path, text=text)["short"]:
             raise OSError(errno.EIO, "short write", path)
 
-    def load(self, *modules: str, **parameters: dict[str, object]) -> None:
+    def load(self, *modules: str, **parameters: Mapping[str, object]) -> None:
         """Load modules of the project, pf_common first.
 
         Parameters go by module: load("pf_filter", filter={"floor": 5}).

@@ -79,7 +79,7 @@ def accelerators(icount: bool) -> list[list[str]]:
     """
     if icount:
         return [["-accel", "tcg", "-icount", "shift=0,sleep=off"]] * 2
-    tcg = ["-accel", "tcg", "-cpu", "max"]
+    tcg = ["-accel", "tcg"]
     kvm = ["-accel", "kvm", "-cpu", "host"]
     wanted = os.environ.get("PACKETFLOW_ACCEL") or _settled()
     if wanted == "kvm":
