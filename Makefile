@@ -15,7 +15,7 @@ TOOL            ?= light
 PYTEST          ?=
 
 VERSION := $(shell cat VERSION)
-RELEASE  = $(shell cat $(KDIR)/include/config/kernel.release)
+RELEASE  = $(shell sed -n 's/.*UTS_RELEASE "\(.*\)"/\1/p' $(KDIR)/include/generated/utsrelease.h)
 KBUILD   = $(MAKE) -C $(KDIR) M=$(CURDIR)
 DKMS_DIR = $(DESTDIR)/usr/src/packetflow-$(VERSION)
 DOC_DIR  = $(DESTDIR)$(PREFIX)/share/doc/packetflow
@@ -26,7 +26,9 @@ all: ## build the modules for the running kernel (or KVER=, or KDIR=)
 	$(KBUILD) modules
 
 install: ## install the modules (DESTDIR= for packaging)
-	$(KBUILD) INSTALL_MOD_PATH=$(DESTDIR) INSTALL_MOD_DIR=$(INSTALL_MOD_DIR) modules_install
+	$(KBUILD) INSTALL_MOD_PATH=$(DESTDIR) INSTALL_MOD_DIR=$(INSTALL_MOD_DIR) \
+		CONFIG_MODULE_SIG_ALL= modules_install
+	$(if $(DESTDIR),,depmod $(RELEASE))
 	install -D -m 644 -t $(DOC_DIR) LICENSE $(wildcard README.md)
 
 uninstall: ## remove what install put in place
