@@ -2,9 +2,8 @@
 /*
  * The receive rate of a socket, measured where its packets pass.
  *
- * Packets are counted only while their CPU is watched. A window that spans a
- * pause of watching would look like a slow sender; watching lasts longer than
- * a window, and a window much longer than watching stands for a rare sender.
+ * Packets are counted only while their CPU is watched, so a window that began
+ * before that is begun anew and says nothing.
  */
 #include <linux/jiffies.h>
 
@@ -24,14 +23,17 @@
 void pflow_sock_arrival(struct pflow_sock *entry, unsigned int packets)
 {
 	u32 now = jiffies;
-	u32 elapsed = now - READ_ONCE(entry->window_start);
+	u32 start = READ_ONCE(entry->window_start);
+	u32 elapsed = now - start;
 
 	if (elapsed < WINDOW) {
 		WRITE_ONCE(entry->window_packets, entry->window_packets + packets);
 		return;
 	}
-	WRITE_ONCE(entry->rate, pflow_rate_update(entry->rate, entry->window_packets,
-						  jiffies_to_usecs(min_t(u32, elapsed, 60 * HZ))));
+	if (!time_before32(start, this_cpu_read(pflow_load.since)))
+		WRITE_ONCE(entry->rate,
+			   pflow_rate_update(entry->rate, entry->window_packets,
+					     jiffies_to_usecs(min_t(u32, elapsed, 60 * HZ))));
 	WRITE_ONCE(entry->window_packets, packets);
 	WRITE_ONCE(entry->window_start, now);
 }

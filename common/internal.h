@@ -86,7 +86,7 @@ void pflow_inert_check(struct pflow_inert *inert);
 void pflow_owner_holds(struct sock *sk, struct task_struct *task, u32 scan);
 void pflow_owner_receives(struct sock *sk);
 
-/* A socket without a file is the kernel's own (a tunnel, NFS): nobody's receiver. */
+/* A socket without a file is the kernel's own (a tunnel's): nobody's receiver. */
 static inline struct sock *pflow_process_sock(const struct socket *sock)
 {
 	return sock->file ? sock->sk : NULL;
@@ -105,6 +105,7 @@ void pflow_probes_metrics(struct seq_file *m);
 /* overload.c */
 int pflow_overload_setup(void);
 void pflow_overload_teardown(void);
+void pflow_overload_sample(void);
 void pflow_overload_status(struct seq_file *m);
 void pflow_overload_metrics(struct seq_file *m);
 
@@ -114,9 +115,8 @@ void pflow_proc_teardown(void);
 
 /* modules.c */
 extern struct proc_dir_entry *pflow_root;
-int pflow_modules_start(void);
-void pflow_modules_stop(void);
 int pflow_enable(unsigned int on);
+void pflow_refresh(void);
 void pflow_modules_status(struct seq_file *m);
 void pflow_modules_metrics(struct seq_file *m);
 

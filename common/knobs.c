@@ -127,9 +127,18 @@ static int param_get(char *buffer, const struct kernel_param *kp)
 	return m.count;
 }
 
+static void param_free(void *arg)
+{
+	struct pflow_knob *knob = arg;
+
+	if (knob->release)
+		knob->release(knob);
+}
+
 const struct kernel_param_ops pflow_knob_param_ops = {
 	.set = param_set,
 	.get = param_get,
+	.free = param_free,
 };
 EXPORT_SYMBOL_GPL(pflow_knob_param_ops);
 

@@ -27,6 +27,7 @@ static int __init pf_common_init(void)
 	return 0;
 proc:
 	pflow_proc_teardown();
+	pflow_enable(0);	/* whoever was quick may have switched it on by its file */
 table:
 	pflow_table_teardown();
 	return err;

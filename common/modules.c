@@ -76,6 +76,21 @@ int pflow_enable(unsigned int on)
 	return err;
 }
 
+/**
+ * pflow_refresh() - bring the table up to date for whoever reads it
+ *
+ * Context: process, may sleep, for about a tenth of a second.
+ */
+void pflow_refresh(void)
+{
+	mutex_lock(&modules_lock);
+	if (running) {
+		pflow_overload_sample();
+		pflow_scan();
+	}
+	mutex_unlock(&modules_lock);
+}
+
 static int make_files(struct pflow_module *module)
 {
 	unsigned int i;
@@ -150,9 +165,11 @@ void pflow_modules_status(struct seq_file *m)
 	mutex_lock(&modules_lock);
 	seq_printf(m, "suite: %s\n", running ? "running" :
 		   "switched off (write 1 to /proc/packetflow/enable)");
+	/* What a module has to tell lives from its start to its stop. */
 	list_for_each_entry(module, &modules, list) {
 		seq_printf(m, "\n[%s]\n", module->name);
-		module->status(m);
+		if (running)
+			module->status(m);
 	}
 	mutex_unlock(&modules_lock);
 }
@@ -168,7 +185,8 @@ void pflow_modules_metrics(struct seq_file *m)
 	struct pflow_module *module;
 
 	mutex_lock(&modules_lock);
-	list_for_each_entry(module, &modules, list)
-		module->metrics(m);
+	if (running)
+		list_for_each_entry(module, &modules, list)
+			module->metrics(m);
 	mutex_unlock(&modules_lock);
 }

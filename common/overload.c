@@ -18,11 +18,14 @@
  *
  * A CPU with a signal is *pressed* for a second after the last one; only then
  * are its packets looked at one by one and the receive calls probed. At peace
- * a worker wakes once a second, reads a few counters, and has packets counted
- * for a moment, so that owners and rates are known before they are needed.
+ * a worker wakes once a second and reads a few counters; every ten seconds, and
+ * when somebody reads the table, it has packets counted for a moment, so that
+ * owners and rates are known before they are needed.
  *
- * Context: the tracepoint probes run in softirq or process context with
- * preemption off and touch their own CPU's data; the rest is a worker.
+ * Context: NAPI polls run with softirqs off, drops at a socket in softirq or
+ * process context; these probes touch their own CPU's data. The rest is a
+ * worker, unbound and of high priority, since the CPU in question is the last
+ * one on which it would get to run.
  */
 #include <linux/kernel_stat.h>
 #include <linux/netdevice.h>
@@ -41,9 +44,11 @@
 #define CHAIN_GAP_NS	(50 * NSEC_PER_MSEC)	/* polls further apart are no chain */
 #define PRESSED_FOR	HZ
 #define PERIOD_PEACE	HZ
-#define PERIOD_SAMPLE	(HZ / 16)
 #define PERIOD_PRESSED	(HZ / 10)
-#define PERIOD_SCAN	(30 * HZ)
+#define SAMPLE_MS	60
+#define SAMPLE_EVERY	(10 * HZ)
+#define SCAN_EVERY	(30 * HZ)
+#define SCAN_APART	(5 * HZ)
 
 DEFINE_PER_CPU_ALIGNED(struct pflow_load, pflow_load);
 EXPORT_PER_CPU_SYMBOL_GPL(pflow_load);
@@ -60,8 +65,10 @@ static DEFINE_PER_CPU(struct seen, seen);
 
 static void estimator(struct work_struct *work);
 static DECLARE_DELAYED_WORK(estimator_work, estimator);
+static struct workqueue_struct *queue;
 static bool sampling;
-static u32 next_scan;
+static u32 last_sample;
+static u32 last_scan;
 
 /**
  * pflow_load_raise() - something overflows on this CPU: look at its packets
@@ -78,8 +85,10 @@ void pflow_load_raise(int cpu)
 		WRITE_ONCE(load->until, until);
 	if (READ_ONCE(load->pressed))
 		return;
+	if (!READ_ONCE(load->watch))
+		WRITE_ONCE(load->since, (u32)jiffies);
 	WRITE_ONCE(load->pressed, 1);
-	mod_delayed_work(system_highpri_wq, &estimator_work, 0);
+	mod_delayed_work(queue, &estimator_work, 0);
 }
 EXPORT_SYMBOL_GPL(pflow_load_raise);
 
@@ -121,7 +130,7 @@ static noinline void full_poll(struct pflow_load *load, const struct napi_struct
 		WRITE_ONCE(load->standing_ns, load->standing_ns + now - since);
 		pflow_load_raise(smp_processor_id());
 	}
-	load->chain_last = now;
+	WRITE_ONCE(load->chain_last, now);
 }
 
 static void on_napi_poll(void *unused, struct napi_struct *napi, int work, int budget)
@@ -149,8 +158,8 @@ static u64 device_losses(struct net_device *dev)
 	struct rtnl_link_stats64 stats;
 
 	dev_get_stats(dev, &stats);
-	return stats.rx_missed_errors + stats.rx_fifo_errors + stats.rx_over_errors +
-	       stats.rx_dropped;
+	/* Not rx_dropped: frames of unknown protocols and the backlog are in it. */
+	return stats.rx_missed_errors + stats.rx_fifo_errors + stats.rx_over_errors;
 }
 
 /* The device is found by walking, so that a stale pointer is only compared. */
@@ -178,9 +187,11 @@ out:
 static void look_at_device(int cpu, struct pflow_load *load, struct seen *last)
 {
 	const void *dev = READ_ONCE(load->chain_dev);
+	s64 age = local_clock() - READ_ONCE(load->chain_last);
 	u64 losses;
 
-	if (!READ_ONCE(load->chain_id) || !dev || !find_device_losses(dev, &losses)) {
+	if (!READ_ONCE(load->chain_id) || age > CHAIN_GAP_NS ||
+	    !find_device_losses(dev, &losses)) {
 		last->dev = NULL;
 		return;
 	}
@@ -227,11 +238,24 @@ static bool look_at_all(void)
 
 static void sample(bool on)
 {
+	u32 now = jiffies;
 	int cpu;
 
 	sampling = on;
-	for_each_possible_cpu(cpu)
-		WRITE_ONCE(per_cpu_ptr(&pflow_load, cpu)->sampled, on);
+	if (on)
+		last_sample = now;
+	for_each_possible_cpu(cpu) {
+		struct pflow_load *load = per_cpu_ptr(&pflow_load, cpu);
+
+		if (on && !READ_ONCE(load->watch))
+			WRITE_ONCE(load->since, now);
+		WRITE_ONCE(load->sampled, on);
+	}
+}
+
+static bool due(u32 last, u32 every)
+{
+	return time_after32((u32)jiffies, last + every);
 }
 
 static void estimator(struct work_struct *work)
@@ -240,15 +264,28 @@ static void estimator(struct work_struct *work)
 	bool pressed = look_at_all();
 	unsigned long delay;
 
-	sample(!pressed && !sampling);
+	sample(!pressed && !sampling && due(last_sample, SAMPLE_EVERY));
 	pflow_probes_watch(pressed || sampling);
-	if ((pressed && !was_pressed) || time_after32((u32)jiffies, next_scan)) {
+	if (due(last_scan, pressed && !was_pressed ? SCAN_APART : SCAN_EVERY)) {
 		pflow_scan();
-		next_scan = (u32)jiffies + PERIOD_SCAN;
+		last_scan = jiffies;
 	}
 	was_pressed = pressed;
-	delay = pressed ? PERIOD_PRESSED : sampling ? PERIOD_SAMPLE : PERIOD_PEACE;
-	queue_delayed_work(system_highpri_wq, &estimator_work, delay);
+	delay = pressed ? PERIOD_PRESSED :
+		sampling ? msecs_to_jiffies(SAMPLE_MS) : PERIOD_PEACE;
+	queue_delayed_work(queue, &estimator_work, delay);
+}
+
+/**
+ * pflow_overload_sample() - learn owners and rates now, for whoever reads them
+ *
+ * Context: process, sleeps for the length of a sample; a signal ends it.
+ */
+void pflow_overload_sample(void)
+{
+	WRITE_ONCE(last_sample, (u32)jiffies - SAMPLE_EVERY - 1);
+	mod_delayed_work(queue, &estimator_work, 0);
+	msleep_interruptible(SAMPLE_MS + SAMPLE_MS / 2);
 }
 
 /**
@@ -261,6 +298,9 @@ int pflow_overload_setup(void)
 {
 	int cpu, err;
 
+	queue = alloc_workqueue("packetflow", WQ_UNBOUND | WQ_HIGHPRI, 0);
+	if (!queue)
+		return -ENOMEM;
 	for_each_possible_cpu(cpu) {
 		memset(per_cpu_ptr(&pflow_load, cpu), 0, sizeof(struct pflow_load));
 		per_cpu_ptr(&seen, cpu)->dropped =
@@ -270,16 +310,22 @@ int pflow_overload_setup(void)
 	}
 	err = register_trace_napi_poll(on_napi_poll, NULL);
 	if (err)
-		return err;
+		goto queue;
 	err = register_trace_kfree_skb(on_kfree_skb, NULL);
-	if (err) {
-		unregister_trace_napi_poll(on_napi_poll, NULL);
-		tracepoint_synchronize_unregister();
-		return err;
-	}
-	next_scan = jiffies;
-	queue_delayed_work(system_highpri_wq, &estimator_work, 0);
+	if (err)
+		goto napi_poll;
+	last_sample = (u32)jiffies - SAMPLE_EVERY - 1;
+	last_scan = (u32)jiffies - SCAN_EVERY - 1;
+	queue_delayed_work(queue, &estimator_work, 0);
 	return 0;
+
+napi_poll:
+	unregister_trace_napi_poll(on_napi_poll, NULL);
+	tracepoint_synchronize_unregister();
+	cancel_delayed_work_sync(&estimator_work);
+queue:
+	destroy_workqueue(queue);
+	return err;
 }
 
 /**
@@ -296,6 +342,7 @@ void pflow_overload_teardown(void)
 	tracepoint_synchronize_unregister();
 	/* Nothing raises any more, so the work cannot be queued again. */
 	cancel_delayed_work_sync(&estimator_work);
+	destroy_workqueue(queue);
 	for_each_possible_cpu(cpu)
 		WRITE_ONCE(per_cpu_ptr(&pflow_load, cpu)->watch, 0);
 	sampling = false;

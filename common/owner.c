@@ -93,10 +93,12 @@ static void note_tcp(int cpu, u8 rank, u32 now)
 {
 	struct pflow_load *load;
 
-	if (cpu < 0 || !cpu_possible(cpu))
+	/* sk_incoming_cpu is the application's to set, to any number at all. */
+	if ((unsigned int)cpu >= nr_cpu_ids || !cpu_possible(cpu))
 		return;
 	load = per_cpu_ptr(&pflow_load, cpu);
-	if (rank < READ_ONCE(load->tcp_rank) && now - READ_ONCE(load->tcp_at) < HOLD)
+	if (rank < READ_ONCE(load->tcp_rank) &&
+	    time_before32(now, READ_ONCE(load->tcp_at) + HOLD))
 		return;
 	if (READ_ONCE(load->tcp_rank) != rank)
 		WRITE_ONCE(load->tcp_rank, rank);

@@ -98,6 +98,7 @@ struct pflow_sock *pflow_sock_find(const struct sock *sk);
  * struct pflow_load - what the estimator knows of one CPU
  * @watch: not 0: this CPU's packets are looked at; read for every packet
  * @pressed: they are judged, since something overflows here
+ * @since: jiffies at which looking began
  * @sampled: they are counted, so that rates are known at peace too
  * @polled: packets taken from devices, accumulated
  * @until: jiffies at which @pressed ends unless it is raised again
@@ -122,6 +123,7 @@ struct pflow_load {
 			u8 sampled;
 		};
 	};
+	u32 since;
 	u32 polled;
 	u32 until;
 	u32 lost;
@@ -157,6 +159,7 @@ void pflow_sock_arrival(struct pflow_sock *entry, unsigned int packets);
  * @choices: names of the values 0.., NULL-terminated; NULL for numbers
  * @parse: for values that are neither: takes the text, changes nothing on error
  * @show: the opposite of @parse
+ * @release: frees what @parse made, when the module goes
  * @apply: called with the new value before it is stored; may refuse and sleep
  */
 struct pflow_knob {
@@ -170,6 +173,7 @@ struct pflow_knob {
 	const char * const *choices;
 	int (*parse)(struct pflow_knob *knob, char *text);
 	void (*show)(const struct pflow_knob *knob, struct seq_file *m);
+	void (*release)(struct pflow_knob *knob);
 	int (*apply)(unsigned int value);
 };
 

@@ -49,9 +49,10 @@ static struct socket *socket_argument(struct pt_regs *regs, unsigned int n)
 	return (struct socket *)regs_get_kernel_argument(regs, n);
 }
 
+/* Kernel threads (NFS, io_uring's are none) are nobody's receiver. */
 static void learn_holder(struct sock *sk)
 {
-	if (!sk)
+	if (!sk || (current->flags & PF_KTHREAD))
 		return;
 	rcu_read_lock();
 	pflow_owner_holds(sk, current, 0);
@@ -79,7 +80,7 @@ static int on_receive(struct kprobe *kp, struct pt_regs *regs)
 {
 	struct sock *sk = pflow_process_sock(socket_argument(regs, 0));
 
-	if (!sk)
+	if (!sk || (current->flags & PF_KTHREAD))
 		return 0;
 	rcu_read_lock();
 	pflow_owner_receives(sk);

@@ -149,8 +149,7 @@ static const struct seq_operations sockets_seq = {
 
 static int sockets_open(struct inode *inode, struct file *file)
 {
-	if (READ_ONCE(pflow_knobs[PFLOW_KNOB_ENABLE].value))
-		pflow_scan();
+	pflow_refresh();
 	return seq_open(file, &sockets_seq);
 }
 

@@ -190,11 +190,8 @@ struct pflow_sock *pflow_sock_get(struct sock *sk)
 	unsigned long irq;
 	u64 cookie;
 
-	if (!sk_fullsock(sk))
-		return NULL;
-	if (sk->sk_family != AF_INET && sk->sk_family != AF_INET6)
-		return NULL;
-	if (sk->sk_protocol != IPPROTO_UDP && sk->sk_protocol != IPPROTO_TCP)
+	/* By type too: a raw socket may carry the same protocol number. */
+	if (!sk_fullsock(sk) || (!sk_is_udp(sk) && !sk_is_tcp(sk)))
 		return NULL;
 	entry = pflow_sock_find(sk);
 	if (entry)

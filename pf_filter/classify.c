@@ -18,6 +18,7 @@
 #include <linux/netfilter_bridge.h>
 #include <linux/udp.h>
 #include <net/addrconf.h>
+#include <net/dst_metadata.h>
 #include <net/inet_sock.h>
 #include <net/ip.h>
 #include <net/ip6_route.h>
@@ -81,7 +82,8 @@ static enum filter_outcome find4(struct filter_packet *packet, struct net *net)
 	packet->local_port = ntohs(uh->dest);
 	packet->remote_port = ntohs(uh->source);
 	packet->sk = pflow_udp4_lookup(net, iph->saddr, uh->source, iph->daddr, uh->dest,
-				       inet_iif(skb), inet_sdif(skb));
+				       skb_valid_dst(skb) ? inet_iif(skb) : skb->skb_iif,
+				       inet_sdif(skb));
 	if (!packet->sk)
 		return FILTER_PASS_NO_RECEIVER;
 	if (!address_is_local(net, skb->dev, iph->daddr))
@@ -173,6 +175,16 @@ static enum filter_outcome find_entry(struct filter_packet *packet)
 	return FILTER_PASS;
 }
 
+/* What comes from a virtio or tun device may leave the count to the receiver. */
+static unsigned int packet_count(const struct sk_buff *skb)
+{
+	const struct skb_shared_info *shinfo = skb_shinfo(skb);
+
+	if (!skb_is_gso(skb))
+		return 1;
+	return shinfo->gso_segs ?: DIV_ROUND_UP(skb->len, shinfo->gso_size);
+}
+
 /**
  * filter_classify() - find a packet's receiver
  * @packet: @skb is set, the rest is filled in
@@ -192,7 +204,7 @@ enum filter_outcome filter_classify(struct filter_packet *packet,
 	if (skb->sk || nf_bridge_info_exists(skb) || netif_is_l3_slave(state->in))
 		return FILTER_PASS_NOT_PLAIN;
 	packet->v4 = state->pf == NFPROTO_IPV4;
-	packet->packets = max_t(unsigned int, skb_shinfo(skb)->gso_segs, 1);
+	packet->packets = packet_count(skb);
 	packet->loopback = state->in->flags & IFF_LOOPBACK;
 	outcome = packet->v4 ? find4(packet, state->net) : find6(packet, state->net);
 	return outcome == FILTER_PASS ? find_entry(packet) : outcome;

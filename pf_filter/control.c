@@ -21,7 +21,7 @@
  * timer softirq on any one CPU.
  */
 #include <linux/prandom.h>
-#include <linux/sched/clock.h>
+#include <linux/ktime.h>
 #include <linux/timer.h>
 
 #include "../common/compat/compat.h"
@@ -76,7 +76,8 @@ struct control {
 
 static struct control __percpu *controls;
 static struct timer_list tick;
-static u64 tick_at;
+static ktime_t tick_at;
+static bool ticking;
 
 static void level_seen(struct level *level, u32 rate)
 {
@@ -181,9 +182,16 @@ u32 filter_random(void)
 	return prandom_u32_state(&this_cpu_ptr(controls)->random);
 }
 
+/* Another CPU's jiffies may be one ahead; 0 is never. */
 static bool recent(u32 now, u32 then)
 {
-	return now - then < ACTIVE;
+	return then && time_before32(now, then + ACTIVE);
+}
+
+/* Clocks and counters read from another CPU may seem to step back. */
+static u32 forward_us(s64 us, u32 most)
+{
+	return clamp_t(s64, us, 0, most);
 }
 
 /* The most important receiver served here, TCP included, as a level plus one. */
@@ -194,7 +202,7 @@ static u16 served_level(const struct control *control, const struct pflow_load *
 	for (level = PFLOW_LEVELS - 1; level >= 0; level--)
 		if (control->levels[level].top_rate && recent(now, control->levels[level].seen))
 			break;
-	if (load->tcp_rank && recent(now, READ_ONCE(load->tcp_at)))
+	if (READ_ONCE(load->tcp_rank) && recent(now, READ_ONCE(load->tcp_at)))
 		level = max_t(int, level, pflow_level(READ_ONCE(load->tcp_rank), false));
 	return level + 1;
 }
@@ -250,8 +258,8 @@ static void step_queue(struct control *control, const struct pflow_load *load,
 static void step_harm(struct control *control, int cpu, u32 elapsed_us, u32 now, u16 *list)
 {
 	u64 idle_us = pflow_cpu_idle_us(cpu);
-	u32 idle = min_t(u64, div_u64((idle_us - control->idle_us) * PFLOW_ONE, elapsed_us),
-			 PFLOW_ONE);
+	u32 idle = div_u64((u64)forward_us(idle_us - control->idle_us, elapsed_us) * PFLOW_ONE,
+			   elapsed_us);
 	u32 harmed = READ_ONCE(control->harmed);
 	u32 pressure = 0;
 	unsigned int n;
@@ -288,18 +296,30 @@ static bool cutting(const struct control *control)
 	return READ_ONCE(control->queue) || READ_ONCE(control->harm);
 }
 
+/* From here on count anew: what came before was no control interval. */
+static void rebase(struct control *control, const struct pflow_load *load, int cpu)
+{
+	control->standing = READ_ONCE(load->standing_ns);
+	control->lost = READ_ONCE(load->lost);
+	control->polled = READ_ONCE(load->polled);
+	control->idle_us = pflow_cpu_idle_us(cpu);
+	WRITE_ONCE(control->harmed, 0);
+}
+
 static bool step_cpu(int cpu, u32 elapsed_us, u16 *list)
 {
 	struct control *control = per_cpu_ptr(controls, cpu);
 	const struct pflow_load *load = per_cpu_ptr(&pflow_load, cpu);
 	u32 now = jiffies;
 
+	if (!cpu_online(cpu)) {
+		/* Receivers that last ran here must not be shed for its sake. */
+		WRITE_ONCE(control->queue, 0);
+		WRITE_ONCE(control->harm, 0);
+		return false;
+	}
 	if (!READ_ONCE(load->pressed) && !READ_ONCE(control->harmed) && !cutting(control)) {
-		/* Asleep: what it counts from when it wakes. */
-		control->standing = READ_ONCE(load->standing_ns);
-		control->lost = READ_ONCE(load->lost);
-		control->polled = READ_ONCE(load->polled);
-		control->idle_us = pflow_cpu_idle_us(cpu);
+		rebase(control, load, cpu);
 		return false;
 	}
 	step_queue(control, load, elapsed_us, now, list);
@@ -314,14 +334,22 @@ static bool step_cpu(int cpu, u32 elapsed_us, u16 *list)
 static void control_tick(struct timer_list *unused)
 {
 	static u16 list[PFLOW_LEVELS];
-	u64 now = local_clock();
-	u32 elapsed_us = clamp_t(u64, div_u64(now - tick_at, NSEC_PER_USEC), 1, USEC_PER_SEC);
+	ktime_t now = ktime_get();
+	u32 elapsed_us = clamp_t(s64, ktime_us_delta(now, tick_at), 1, USEC_PER_SEC);
 	bool busy = false;
 	int cpu;
 
 	tick_at = now;
-	for_each_online_cpu(cpu)
-		busy |= step_cpu(cpu, elapsed_us, list);
+	if (!ticking) {
+		/* The first tick after a pause only takes stock. */
+		for_each_possible_cpu(cpu)
+			rebase(per_cpu_ptr(controls, cpu), per_cpu_ptr(&pflow_load, cpu), cpu);
+		busy = true;
+	} else {
+		for_each_possible_cpu(cpu)
+			busy |= step_cpu(cpu, elapsed_us, list);
+	}
+	ticking = busy;
 	if (busy)
 		mod_timer(&tick, jiffies + TICK);
 }
@@ -340,8 +368,8 @@ int filter_control_setup(void)
 		return -ENOMEM;
 	prandom_seed_full_state(&controls->random);
 	for_each_possible_cpu(cpu)
-		per_cpu_ptr(controls, cpu)->idle_us = pflow_cpu_idle_us(cpu);
-	tick_at = local_clock();
+		per_cpu_ptr(controls, cpu)->idle = PFLOW_ONE;
+	ticking = false;
 	timer_setup(&tick, control_tick, 0);
 	return 0;
 }

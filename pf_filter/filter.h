@@ -29,7 +29,6 @@ enum {
 extern struct pflow_knob filter_knobs[FILTER_KNOBS];
 bool filter_exempt(u16 local_port, u16 remote_port, u32 rate);
 int filter_exempt_setup(void);
-void filter_exempt_teardown(void);
 
 /**
  * struct filter_packet - a packet for one receiver of this host

@@ -17,6 +17,8 @@
 #include "filter.h"
 
 #define OVER_FOR	msecs_to_jiffies(50)
+#define OVER_STALE	HZ		/* nobody looked meanwhile */
+#define RECEIVING	(2 * HZ)
 
 /* The paper's T, one half: fuller than that, for a while, is trouble too. */
 static bool stays_over(struct pflow_sock *entry, const struct sock *sk)
@@ -30,11 +32,25 @@ static bool stays_over(struct pflow_sock *entry, const struct sock *sk)
 			WRITE_ONCE(entry->over_since, 0);
 		return false;
 	}
-	if (!since) {
+	if (!since || time_after32(now, since + OVER_STALE)) {
 		WRITE_ONCE(entry->over_since, now);
 		return false;
 	}
-	return time_after32(now, since + OVER_FOR);
+	if (!time_after32(now, since + OVER_FOR))
+		return false;
+	/* Stays over, and is watched: as fresh as can be. */
+	WRITE_ONCE(entry->over_since, (now - OVER_FOR - 2) | 1);
+	return true;
+}
+
+/*
+ * Is the receiver at it? A socket that nobody reads overflows too, but not
+ * since others take the CPU.
+ */
+static bool receiving(const struct pflow_sock *entry)
+{
+	return READ_ONCE(entry->learnt) == PFLOW_RECEIVES &&
+	       time_before32((u32)jiffies, READ_ONCE(entry->last_received) + RECEIVING);
 }
 
 static void note_socket_drops(struct pflow_sock *entry, bool dropping)
@@ -57,17 +73,19 @@ enum filter_outcome filter_judge(struct filter_packet *packet)
 {
 	struct pflow_sock *entry = packet->entry;
 	struct pflow_verdict verdict;
+	bool over;
 	u16 level;
 
 	pflow_sock_arrival(entry, packet->packets);
+	note_socket_drops(entry, packet->full);
+	over = packet->full || stays_over(entry, packet->sk);
 	if (!this_cpu_read(pflow_load.pressed))
 		return FILTER_PASS;
 	if (filter_exempt(packet->local_port, packet->remote_port, READ_ONCE(entry->rate)))
 		return FILTER_PASS_EXEMPT;
 
 	level = pflow_level(READ_ONCE(entry->rank), test_bit(PFLOW_SOCK_PP, &entry->flags));
-	note_socket_drops(entry, packet->full);
-	if (packet->full || stays_over(entry, packet->sk))
+	if (over && receiving(entry))
 		filter_control_harm(READ_ONCE(entry->run_cpu), level);
 	if (!packet->loopback)
 		filter_control_arrival(entry, level, packet->packets);

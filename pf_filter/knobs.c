@@ -30,6 +30,7 @@ static const char * const modes[] = { "enforce", "observe", NULL };
 
 static int exempt_parse(struct pflow_knob *knob, char *text);
 static void exempt_show(const struct pflow_knob *knob, struct seq_file *m);
+static void exempt_release(struct pflow_knob *knob);
 
 struct pflow_knob filter_knobs[FILTER_KNOBS] = {
 	[FILTER_KNOB_MODE] = {
@@ -47,7 +48,7 @@ struct pflow_knob filter_knobs[FILTER_KNOBS] = {
 		.name = "exempt", .unit = "ports, e.g. 68,5060-5069,from:53; or none",
 		.help =
 		"never judged: packets to these local ports, and, with from:, replies from these remote ports to receivers of less than 1000 packets/s",
-		.parse = exempt_parse, .show = exempt_show,
+		.parse = exempt_parse, .show = exempt_show, .release = exempt_release,
 	},
 };
 
@@ -164,12 +165,11 @@ int filter_exempt_setup(void)
 	return rcu_access_pointer(exempt) ? 0 : exempt_parse(NULL, text);
 }
 
-/**
- * filter_exempt_teardown() - free the list
- *
- * Context: process; no packet is judged any more.
- */
-void filter_exempt_teardown(void)
+/* Last of all: /sys/module still shows parameters when the module has stopped. */
+static void exempt_release(struct pflow_knob *knob)
 {
-	kfree(rcu_access_pointer(exempt));
+	struct exempt *old = rcu_replace_pointer(exempt, NULL, true);
+
+	if (old)
+		kfree_rcu(old, rcu);
 }

@@ -49,20 +49,12 @@ static struct pflow_module filter_module = {
 
 static int __init pf_filter_init(void)
 {
-	int err = filter_exempt_setup();
-
-	if (err)
-		return err;
-	err = pflow_module_register(&filter_module);
-	if (err)
-		filter_exempt_teardown();
-	return err;
+	return filter_exempt_setup() ?: pflow_module_register(&filter_module);
 }
 
 static void __exit pf_filter_exit(void)
 {
 	pflow_module_unregister(&filter_module);
-	filter_exempt_teardown();
 }
 
 module_init(pf_filter_init);
