@@ -4,7 +4,8 @@
 A test that takes `guest` runs once on every kernel asked for, and, by the mark
 `cpus`, for every number of CPUs. Tests share a running guest, one at a time;
 those marked `fresh` have their own. After each test the modules are unloaded,
-and a complaint in the kernel's log fails the test that caused it.
+unless it is of a kind that leaves them as they were, and a complaint in the kernel's
+log fails the test that caused it.
 """
 
 from collections.abc import Iterator
@@ -35,9 +36,13 @@ def guest(
     if request.node.get_closest_marker("fresh"):
         machines.drop()
     running = machines.get(*machine)
+    shares = request.node.get_closest_marker("keeps_modules")
+    if not shares:
+        running.unload()
     yield running
     try:
-        running.unload()
+        if not shares:
+            running.unload()
         found = running.complaints()
     except (CommandError, GuestError):
         machines.give_up()

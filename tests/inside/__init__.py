@@ -1,0 +1,97 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Tests whose body runs in the guest.
+
+    @inside()
+    def test_something(port: int) -> None:
+        ...                         # plain Python, in the guest, as root
+
+On the host the function is an ordinary test with the fixture `guest`: the
+modules are loaded, and the body is run by the guest's own Python, in a child
+process and a network namespace that die with it. The guest does not have to
+import pytest, which takes seconds there; so such files take `mark` from here.
+"""
+
+import functools
+import inspect
+import json
+import signal
+import sys
+import weakref
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+TESTS = Path(__file__).resolve().parents[1]
+REQUESTS, REPLIES = "/run/inside-requests", "/run/inside-replies"
+
+ON_HOST = "pytest" in sys.modules
+
+
+class _NoMark:
+    def __getattr__(self, name: str) -> Callable[..., Callable[[Any], Any]]:
+        return lambda *_, **__: lambda function: function
+
+
+if ON_HOST:
+    import pytest
+
+    mark: Any = pytest.mark
+else:
+    mark = _NoMark()
+
+_servers: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
+
+
+class Skip(Exception):
+    """Raised by a body that cannot run on this kernel; says why."""
+
+
+def inside(
+    timeout: float = 60.0, load: bool = True, **parameters: dict[str, object]
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Have the function run in the guest.
+
+    The modules' parameters are given by module. Tests without any share loaded
+    modules, and leave the knobs as they found them.
+    """
+
+    def decorate(body: Callable[..., None]) -> Callable[..., None]:
+        if not ON_HOST:
+            return body
+
+        @functools.wraps(body)
+        def test(guest: Any, **arguments: Any) -> None:
+            if parameters or not load:
+                guest.unload()
+            if load:
+                guest.load("pf_filter", **parameters)
+            where = [inspect.getfile(body), body.__name__, arguments]
+            reply = _ask(guest, json.dumps(where) + "\n", timeout)
+            if parameters:
+                guest.unload()
+            if reply["skip"]:
+                pytest.skip(reply["text"])
+            if reply["text"]:
+                pytest.fail(f"in the guest:\n{reply['text']}", pytrace=False)
+
+        own = inspect.signature(body).parameters.values()
+        guest = inspect.Parameter("guest", inspect.Parameter.POSITIONAL_OR_KEYWORD)
+        test.__signature__ = inspect.Signature([guest, *own])  # type: ignore[attr-defined]
+        del test.__wrapped__  # type: ignore[attr-defined]
+        return mark.keeps_modules(test)  # type: ignore[no-any-return]
+
+    return decorate
+
+
+def _ask(guest: Any, request: str, timeout: float) -> dict[str, Any]:
+    if guest not in _servers:
+        guest.run(["rm", "-f", REQUESTS, REPLIES])
+        guest.run(["mkfifo", REQUESTS, REPLIES])
+        _servers[guest] = guest.spawn(["env", "-C", str(TESTS), "python3", "-m", "inside"])
+    try:
+        guest.write(REQUESTS, request)
+        reply: dict[str, Any] = json.loads(guest.run(["cat", REPLIES], timeout=timeout).out)
+    except BaseException:
+        _servers.pop(guest).signal(signal.SIGKILL)
+        raise
+    return reply

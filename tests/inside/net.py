@@ -1,0 +1,179 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Sockets, other machines (as network namespaces), and pressure.
+
+On one CPU a datagram that is sent on the loopback or a veth pair has reached
+its socket, or has been dropped, when the system call returns: counters are
+exact at once. Where a test allows several CPUs it waits for its sum.
+"""
+
+import os
+import socket
+import struct
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from inside.suite import early, pressed, wait_for
+
+SO_MEMINFO, SO_RCVBUFFORCE = 55, 33
+SMALL = 1  # SO_RCVBUF: the kernel makes it the least that it allows
+
+Address = tuple[str, int]
+
+
+def ip(commands: str) -> None:
+    """Commands for `ip`, one a line, in the current namespace."""
+    subprocess.run(["ip", "-batch", "-"], input=commands, text=True, check=True)
+
+
+def udp(address: str = "127.0.0.1", port: int = 0, rcvbuf: int = 0) -> socket.socket:
+    """A bound UDP socket."""
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    sock = socket.socket(family, socket.SOCK_DGRAM)
+    if rcvbuf:
+        sock.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, rcvbuf)
+    sock.bind((address, port))
+    return sock
+
+
+def port_of(sock: socket.socket) -> int:
+    return int(sock.getsockname()[1])
+
+
+def drops(sock: socket.socket) -> int:
+    """The socket's own count of drops, early ones included."""
+    return int(struct.unpack("9I", sock.getsockopt(socket.SOL_SOCKET, SO_MEMINFO, 36))[8])
+
+
+def rmem(sock: socket.socket) -> int:
+    return int(struct.unpack("9I", sock.getsockopt(socket.SOL_SOCKET, SO_MEMINFO, 36))[0])
+
+
+def datagram(number: int, size: int) -> bytes:
+    """A payload that is different for every number and in every byte's place."""
+    return b"".join(struct.pack("!II", number, i) for i in range(size // 8 + 1))[:size]
+
+
+def drain(sock: socket.socket) -> list[bytes]:
+    """All that waits in a socket."""
+    found = []
+    try:
+        while True:
+            found.append(sock.recv(65536, socket.MSG_DONTWAIT))
+    except BlockingIOError:
+        return found
+
+
+def udp_errors(v6: bool = False) -> tuple[int, int]:
+    """(InErrors, RcvbufErrors) of the current namespace, as nstat shows them."""
+    if v6:
+        with open("/proc/thread-self/net/snmp6") as file:
+            pairs = dict(line.split() for line in file)
+        return int(pairs["Udp6InErrors"]), int(pairs["Udp6RcvbufErrors"])
+    with open("/proc/thread-self/net/snmp") as file:
+        names, values = (line.split() for line in file if line.startswith("Udp:"))
+    found = dict(zip(names, values, strict=True))
+    return int(found["InErrors"]), int(found["RcvbufErrors"])
+
+
+class Namespace:
+    """A network namespace; `with` it, the thread is in it. Ends with its last user."""
+
+    def __init__(self) -> None:
+        before = os.open("/proc/thread-self/ns/net", os.O_RDONLY)
+        os.unshare(os.CLONE_NEWNET)
+        self.fd = os.open("/proc/thread-self/ns/net", os.O_RDONLY)
+        os.setns(before, os.CLONE_NEWNET)
+        os.close(before)
+        self.path = f"/proc/{os.getpid()}/fd/{self.fd}"
+        self._before: list[int] = []
+        with self:
+            ip("link set lo up")
+
+    def __enter__(self) -> "Namespace":
+        self._before.append(os.open("/proc/thread-self/ns/net", os.O_RDONLY))
+        os.setns(self.fd, os.CLONE_NEWNET)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        before = self._before.pop()
+        os.setns(before, os.CLONE_NEWNET)
+        os.close(before)
+
+    def close(self) -> None:
+        os.close(self.fd)
+
+
+class Peer(Namespace):
+    """Another machine behind a veth pair of the current namespace.
+
+    The device is v<number> here and eth0 there; the addresses are
+    10.<number>.0.1 and fd<number>::1 here, 2 there.
+    """
+
+    def __init__(self, number: int = 1, mtu: int = 1500) -> None:
+        super().__init__()
+        self.device = f"v{number}"
+        self.ours4, self.theirs4 = f"10.{number}.0.1", f"10.{number}.0.2"
+        self.ours6, self.theirs6 = f"fd{number:02}::1", f"fd{number:02}::2"
+        macs = f"02:00:00:00:{number:02}:01", f"02:00:00:00:{number:02}:02"
+        ip(
+            f"link add {self.device} mtu {mtu} address {macs[0]} type veth"
+            f" peer name eth0 mtu {mtu} address {macs[1]} netns {self.path}\n"
+            + self._configure(
+                self.device, self.ours4, self.ours6, self.theirs4, self.theirs6, macs[1]
+            )
+        )
+        with self:
+            ip(
+                self._configure("eth0", self.theirs4, self.theirs6, self.ours4, self.ours6, macs[0])
+                + f"route add default via {self.ours4}\nroute add default via {self.ours6}\n"
+            )
+
+    @staticmethod
+    def _configure(device: str, own4: str, own6: str, far4: str, far6: str, mac: str) -> str:
+        return (
+            f"link set {device} addrgenmode none up\n"
+            f"address add {own4}/24 dev {device}\n"
+            f"address add {own6}/64 dev {device} nodad\n"
+            f"neighbour replace {far4} lladdr {mac} dev {device}\n"
+            f"neighbour replace {far6} lladdr {mac} dev {device}\n"
+        )
+
+    def udp(self, address: str = "", port: int = 0, rcvbuf: int = 0) -> socket.socket:
+        with self:
+            return udp(address or self.theirs4, port, rcvbuf)
+
+
+class Pressure:
+    """A full socket that nobody reads: its drops keep this CPU under pressure."""
+
+    def __init__(self, address: str = "127.0.0.1", port: int = 0) -> None:
+        self.sock = udp(address, port, SMALL)
+        self.port = port_of(self.sock)
+        self._sender = udp("::1" if ":" in address else "127.0.0.1")
+        self._to = (self._sender.getsockname()[0], self.port)
+        self.sent = 0
+
+    def raise_(self) -> None:
+        """Make sure that packets which arrive on this CPU are judged from here on."""
+        cpu = min(os.sched_getaffinity(0))
+        for _ in range(16):
+            self.again()
+        wait_for(lambda: self.again() or pressed(cpu))
+
+    def again(self) -> None:
+        """Lasts a second."""
+        self._sender.sendto(b"x" * 512, self._to)
+        self.sent += 1
+
+    def early(self) -> int:
+        return early(self.sock)
+
+
+@contextmanager
+def pressure(address: str = "127.0.0.1", port: int = 0) -> Iterator[Pressure]:
+    made = Pressure(address, port)
+    made.raise_()
+    yield made
+    made.sock.close()

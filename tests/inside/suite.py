@@ -1,0 +1,112 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""What the modules tell of themselves in /proc/packetflow."""
+
+import os
+import re
+import socket
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+ROOT = Path("/proc/packetflow")
+DROPS = ("overload", "harm", "socket_full")
+
+_SAMPLE = re.compile(r"^(\w+)(?:\{([^}]*)\})? (\S+)$", re.MULTILINE)
+
+
+def wait_for(condition: Callable[[], object], timeout: float = 15.0) -> None:
+    """Wait until the condition holds; it is an error if it never does."""
+    deadline = time.monotonic() + timeout
+    while not condition():
+        assert time.monotonic() < deadline, "what was waited for did not come"
+        time.sleep(0.02)
+
+
+def metric(name: str) -> dict[str, float]:
+    """The samples of a metric by the value of their last label."""
+    found = {}
+    for sample, labels, value in _SAMPLE.findall((ROOT / "metrics").read_text()):
+        if sample == name:
+            found[labels.rsplit('="', 1)[-1].rstrip('"')] = float(value)
+    return found
+
+
+def _counters() -> dict[str, dict[str, int]]:
+    return {
+        kind: {k: int(v) for k, v in metric(f"packetflow_filter_{kind}_total").items()}
+        for kind in ("dropped", "observed", "passed")
+    }
+
+
+_before: dict[str, dict[str, int]] = {}
+
+
+def begin() -> None:
+    """Let the packet counters below count from now."""
+    _before.clear()
+    if ROOT.exists():
+        _before.update(_counters())
+
+
+def _since(kind: str) -> dict[str, int]:
+    before = _before.get(kind, {})
+    return {k: v - before.get(k, 0) for k, v in _counters()[kind].items()}
+
+
+def dropped() -> dict[str, int]:
+    """Packets dropped early, by reason."""
+    return _since("dropped")
+
+
+def observed() -> dict[str, int]:
+    """Packets that would have been dropped."""
+    return _since("observed")
+
+
+def passed() -> dict[str, int]:
+    """Packets looked at and let through, by reason."""
+    return _since("passed")
+
+
+def sockets() -> list[dict[str, str]]:
+    """The shared table, after a scan of all open files."""
+    head, *lines = (ROOT / "sockets").read_text().splitlines()
+    return [dict(zip(head.split(), line.split(), strict=True)) for line in lines]
+
+
+def entries(sock: socket.socket) -> list[dict[str, str]]:
+    """The lines of the table for a socket's port in the current namespace."""
+    kind = "tcp" if sock.type == socket.SOCK_STREAM else "udp"
+    family = "6" if sock.family == socket.AF_INET6 else ""
+    port = f":{sock.getsockname()[1]}"
+    netns = str(os.stat("/proc/thread-self/ns/net").st_ino)
+    return [
+        row
+        for row in sockets()
+        if row["proto"] == kind + family and row["local"].endswith(port) and row["netns"] == netns
+    ]
+
+
+def entry(sock: socket.socket) -> dict[str, str]:
+    (row,) = entries(sock)
+    return row
+
+
+def early(sock: socket.socket) -> int:
+    """Packets dropped early for the sockets on that port."""
+    columns = ("early_overload", "early_harm", "early_full")
+    return sum(int(row[column]) for row in entries(sock) for column in columns)
+
+
+def watching() -> bool:
+    """Are the receive calls probed?"""
+    status = (ROOT / "status").read_text()
+    return re.search(r"^probe: inet_recvmsg +armed", status, re.MULTILINE) is not None
+
+
+def pressed(cpu: int) -> bool:
+    return metric("packetflow_cpu_pressed")[str(cpu)] == 1
+
+
+def set_knob(name: str, value: object) -> None:
+    (ROOT / name).write_text(str(value))
