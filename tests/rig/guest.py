@@ -64,7 +64,10 @@ class Process:
     def wait(self, timeout: float = 60.0) -> Result:
         """Its result; TimeoutError if it is still running then."""
         if self._result is None:
-            reply = self._guest.ask(timeout, do="wait", child=self._child)
+            try:
+                reply = self._guest.ask(timeout, do="wait", child=self._child)
+            except TimeoutError:
+                raise TimeoutError(f"runs on after {timeout:.0f} s: {self._command}") from None
             self._result = Result(reply["rc"], reply["out"], reply["err"])
         return self._result
 
