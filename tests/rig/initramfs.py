@@ -37,6 +37,10 @@ mount -t sysfs sys /new/sys
 mount -t devtmpfs dev /new/dev
 mkdir -p /new/dev/pts /new/dev/shm
 mount -t devpts devpts /new/dev/pts
+ln -s /proc/self/fd /new/dev/fd
+ln -s fd/0 /new/dev/stdin
+ln -s fd/1 /new/dev/stdout
+ln -s fd/2 /new/dev/stderr
 for directory in dev/shm run tmp; do
 	mount -t tmpfs -o mode=1777 tmpfs "/new/$directory"
 done
