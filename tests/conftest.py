@@ -15,6 +15,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    kernels(config)  # so that a wrong name ends the run before it begins
+
+
 def kernels(config: pytest.Config) -> list[str]:
     """The names of the kernels that were asked for."""
     wanted = config.getoption("--kernel")
