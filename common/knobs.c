@@ -51,7 +51,7 @@ static int parse_choice(const struct pflow_knob *knob, const char *text, unsigne
 
 static int parse_number(const struct pflow_knob *knob, const char *text, unsigned int *value)
 {
-	/* kstrtouint() takes a sign and a newline; the newline is gone already. */
+	/* kstrtouint() takes a sign. */
 	if (text[0] == '+' || kstrtouint(text, 10, value))
 		return -EINVAL;
 	return *value < knob->min || *value > knob->max ? -EINVAL : 0;
@@ -62,6 +62,9 @@ static int knob_set(struct pflow_knob *knob, char *text, bool apply)
 	unsigned int value;
 	int err;
 
+	/* kstrtouint() would take one more newline than the one that ended the value. */
+	if (strchr(text, '\n'))
+		return -EINVAL;
 	if (knob->parse)
 		return knob->parse(knob, text);
 	err = knob->choices ? parse_choice(knob, text, &value) : parse_number(knob, text, &value);
