@@ -13,6 +13,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         default="all",
         help=f"kernels to test on, joined by commas: {', '.join(KERNELS)} or all (the stock ones)",
     )
+    parser.addoption(
+        "--packets",
+        type=int,
+        default=100_000,
+        help="how many the test of peace sends (100000; a release deserves 10 million)",
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -41,7 +41,8 @@ def play(module: ModuleType, function: str, arguments: dict[str, Any]) -> dict[s
         # There is nobody to explain a bare assert here: show what it was about.
         error.__traceback__ = error.__traceback__ and error.__traceback__.tb_next
         found = traceback.TracebackException.from_exception(error, capture_locals=True)
-        return {"skip": False, "text": "".join(found.format())}
+        lines = "".join(found.format()).splitlines()
+        return {"skip": False, "text": "\n".join(line[:300] for line in lines)}
     return {"skip": False, "text": ""}
 
 

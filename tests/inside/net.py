@@ -6,14 +6,16 @@ its socket, or has been dropped, when the system call returns: counters are
 exact at once. Where a test allows several CPUs it waits for its sum.
 """
 
+import ctypes
 import os
+import signal
 import socket
 import struct
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from inside.suite import early, pressed, wait_for
+from inside.suite import early, pressed
 
 SO_MEMINFO, SO_RCVBUFFORCE = 55, 33
 SMALL = 1  # SO_RCVBUF: the kernel makes it the least that it allows
@@ -117,18 +119,18 @@ class Peer(Namespace):
         self.ours4, self.theirs4 = f"10.{number}.0.1", f"10.{number}.0.2"
         self.ours6, self.theirs6 = f"fd{number:02}::1", f"fd{number:02}::2"
         macs = f"02:00:00:00:{number:02}:01", f"02:00:00:00:{number:02}:02"
+        there = self._configure("eth0", self.theirs4, self.theirs6, self.ours4, self.ours6, macs[0])
         ip(
             f"link add {self.device} mtu {mtu} address {macs[0]} type veth"
             f" peer name eth0 mtu {mtu} address {macs[1]} netns {self.path}\n"
-            + self._configure(
+        )
+        ip(
+            self._configure(
                 self.device, self.ours4, self.ours6, self.theirs4, self.theirs6, macs[1]
             )
         )
         with self:
-            ip(
-                self._configure("eth0", self.theirs4, self.theirs6, self.ours4, self.ours6, macs[0])
-                + f"route add default via {self.ours4}\nroute add default via {self.ours6}\n"
-            )
+            ip(f"{there}route add default via {self.ours4}\nroute add default via {self.ours6}\n")
 
     @staticmethod
     def _configure(device: str, own4: str, own6: str, far4: str, far6: str, mac: str) -> str:
@@ -153,19 +155,18 @@ class Pressure:
         self.port = port_of(self.sock)
         self._sender = udp("::1" if ":" in address else "127.0.0.1")
         self._to = (self._sender.getsockname()[0], self.port)
-        self.sent = 0
 
     def raise_(self) -> None:
         """Make sure that packets which arrive on this CPU are judged from here on."""
         cpu = min(os.sched_getaffinity(0))
         for _ in range(16):
             self.again()
-        wait_for(lambda: self.again() or pressed(cpu))
+        while not pressed(cpu):
+            self.again()
 
     def again(self) -> None:
         """Lasts a second."""
         self._sender.sendto(b"x" * 512, self._to)
-        self.sent += 1
 
     def early(self) -> int:
         return early(self.sock)
@@ -177,3 +178,39 @@ def pressure(address: str = "127.0.0.1", port: int = 0) -> Iterator[Pressure]:
     made.raise_()
     yield made
     made.sock.close()
+
+
+class Worker:
+    """A child process that performs an action whenever it is told to."""
+
+    def __init__(self, action: Callable[[], object], nice: int = 0) -> None:
+        self._own, its = socket.socketpair()
+        parent = os.getpid()
+        self.pid = os.fork()
+        if not self.pid:
+            ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
+            if os.getppid() == parent:
+                os.nice(nice)
+                self._own.close()
+                while its.recv(1):
+                    action()
+                    its.send(b"x")
+            os._exit(0)
+        its.close()
+        self._own.settimeout(20)
+
+    def begin(self) -> None:
+        """Have it act, and do not wait."""
+        self._own.send(b"x")
+
+    def finished(self) -> None:
+        """Wait until it has acted."""
+        assert self._own.recv(1) == b"x", "the worker died"
+
+    def act(self) -> None:
+        self.begin()
+        self.finished()
+
+    def end(self) -> None:
+        os.kill(self.pid, signal.SIGKILL)
+        os.waitpid(self.pid, 0)

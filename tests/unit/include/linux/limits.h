@@ -1,0 +1,6 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/* Stands in for the kernel's header where the policy is built in user space. */
+#include <stdint.h>
+
+#define U16_MAX UINT16_MAX
+#define U32_MAX UINT32_MAX

@@ -1,0 +1,78 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""The modules' policy, compiled unchanged into a shared library for Python."""
+
+import ctypes
+import functools
+import subprocess
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+REPO = Path(__file__).resolve().parents[2]
+SOURCES = ("common/policy.c", "pf_filter/policy.c")
+
+ONE = 65536
+IDLE, NICE, RT, DEADLINE = range(4)
+RANKS = 141
+LEVELS = 2 * RANKS
+
+
+class Cut(NamedTuple):
+    level: int = 0
+    share: int = 0
+
+
+class _Cut(ctypes.Structure):
+    _fields_ = (("level", ctypes.c_uint16), ("share", ctypes.c_uint16))
+
+
+@functools.cache
+def library() -> ctypes.CDLL:
+    """Built with the undefined behaviour sanitizer, which ends the tests if it finds any."""
+    with tempfile.TemporaryDirectory() as directory:
+        out = Path(directory) / "policy.so"
+        command = ["gcc", "-O1", "-g", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC"]
+        command += ["-fsanitize=undefined", "-fsanitize-undefined-trap-on-error"]
+        command += ["-I", str(Path(__file__).parent / "include"), "-o", str(out)]
+        subprocess.run([*command, *(str(REPO / source) for source in SOURCES)], check=True)
+        built = ctypes.CDLL(str(out))
+    built.pflow_rank.restype = ctypes.c_uint8
+    built.pflow_level.restype = ctypes.c_uint16
+    for name in ("pflow_rate_update", "pflow_cut_share", "pflow_keep"):
+        getattr(built, name).restype = ctypes.c_uint32
+    built.pflow_cut_step.restype = _Cut
+    return built
+
+
+def rank(kind: int, nice: int = 0, rt_priority: int = 0) -> int:
+    return int(library().pflow_rank(kind, nice, rt_priority))
+
+
+def rank_prio(of: int) -> int:
+    return int(library().pflow_rank_prio(ctypes.c_uint8(of)))
+
+
+def level(of: int, elected: bool = False) -> int:
+    return int(library().pflow_level(ctypes.c_uint8(of), ctypes.c_bool(elected)))
+
+
+def rate_update(rate: int, packets: int, elapsed_us: int) -> int:
+    words = (ctypes.c_uint32(word) for word in (rate, packets, elapsed_us))
+    return int(library().pflow_rate_update(*words))
+
+
+def cut_step(cut: Cut, pressure: int, elapsed_us: int, levels: Sequence[int]) -> Cut:
+    array = (ctypes.c_uint16 * max(len(levels), 1))(*levels)
+    words = ctypes.c_uint32(pressure), ctypes.c_uint32(elapsed_us)
+    new = library().pflow_cut_step(_Cut(*cut), *words, array, ctypes.c_uint(len(levels)))
+    return Cut(new.level, new.share)
+
+
+def cut_share(cut: Cut, of: int) -> int:
+    return int(library().pflow_cut_share(_Cut(*cut), ctypes.c_uint16(of)))
+
+
+def keep(share: int, rate: int, top_rate: int, floor: int) -> int:
+    words = (ctypes.c_uint32(word) for word in (share, rate, top_rate, floor))
+    return int(library().pflow_keep(*words))

@@ -1,0 +1,55 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Loading: bad parameters leave nothing, and machines can read the metrics."""
+
+import pytest
+from prometheus_client.openmetrics.parser import text_string_to_metric_families
+from rig.guest import CommandError, Guest
+
+BAD = {
+    "common": [{"enable": "2"}, {"max_sockets": "63"}, {"max_sockets": "many"}],
+    "filter": [{"mode": "off"}, {"floor": "-1"}, {"exempt": "0"}, {"exempt": "1," * 600}],
+}
+
+
+@pytest.mark.parametrize("module", list(BAD))
+def test_a_bad_parameter_refuses_to_load_and_leaves_nothing(guest: Guest, module: str) -> None:
+    if module == "filter":
+        guest.load("pf_common")
+    before = guest.run("ls -R /proc/packetflow; cut -d' ' -f1 /proc/modules", check=False).out
+    for bad in BAD[module]:
+        with pytest.raises(CommandError, match=r"Invalid (parameters|argument)"):
+            guest.load(f"pf_{module}", **{module: bad})
+        after = guest.run("ls -R /proc/packetflow; cut -d' ' -f1 /proc/modules", check=False).out
+        assert after == before
+
+
+def test_the_metrics_are_openmetrics(guest: Guest) -> None:
+    guest.load("pf_filter")
+    families = {
+        f.name: f for f in text_string_to_metric_families(guest.read("/proc/packetflow/metrics"))
+    }
+    assert len(families) >= 8
+    for name, family in families.items():
+        assert name.startswith("packetflow_")
+        assert family.documentation
+        assert family.type in ("counter", "gauge")
+    reasons = {sample.labels["reason"] for sample in families["packetflow_filter_dropped"].samples}
+    assert reasons == {"overload", "harm", "socket_full"}
+
+
+def test_nothing_is_left_after_unloading(guest: Guest) -> None:
+    def left() -> str:
+        return guest.run(
+            "ls -d /proc/packetflow /sys/kernel/slab/pflow_sock /sys/module/pf_*;"
+            "cat /sys/kernel/debug/kprobes/list; grep pf_ /proc/modules; grep pflow /proc/kallsyms;"
+            "nft list hooks 2>/dev/null | grep -i pf_",
+            check=False,
+        ).out
+
+    before = left()
+    assert "/proc/packetflow" not in before
+    guest.load("pf_filter")
+    assert "/proc/packetflow" in left()
+    assert "inet_recvmsg" in left()
+    guest.unload()
+    assert left() == before

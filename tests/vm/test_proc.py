@@ -1,0 +1,218 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""The /proc contract: knobs, permissions, the switch, and what is shown."""
+
+import os
+import stat
+import subprocess
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+from inside import inside, mark
+from inside.net import pressure, udp
+from inside.suite import ROOT, entry, metric, set_knob, sockets, wait_for
+
+KNOBS = {
+    "enable": ("0", "1"),
+    "max_sockets": ("64", "4194304", "131072"),
+    "filter/mode": ("observe", "enforce"),
+    "filter/floor": ("0", "1000000", "100"),
+    "filter/exempt": (
+        "none",
+        "1",
+        "65535",
+        "1-65535",
+        "53,100-110,from:53,from:1000-2000",
+        "68,546,from:53,from:123",
+    ),
+}
+
+BAD = ["\n", " ", "\0", "\n\n", "x", "-1", "1.0", "0x1", "+1", "1e3", "\u0661"]
+BAD_NUMBER = ["01x", "1 ", " 1", "1\n\n", "1\n1\n", "1\0", "1\0\0", "99999999999", "9" * 30]
+BAD_FOR = {
+    "enable": [*BAD_NUMBER, "2", "on", "yes"],
+    "max_sockets": [*BAD_NUMBER, "0", "63", "4194305", "4294967360"],
+    "filter/mode": ["0", "1", "Enforce", "enforce observe", "enforced", "enforc", "observe\n\n"],
+    "filter/floor": [*BAD_NUMBER, "1000001", "4294967296"],
+    "filter/exempt": [
+        *("0", "65536", "1-", "-1", "2-1", "1-2-3", "1,,2", ",1", "1,", "1;2", "1 ,2", "1, 2"),
+        *("from:", "from:0", "from:from:1", "to:1", "1-65536", "none,1", "1,none", "1\n,2", "None"),
+        *("1," * 600 + "1", "1\0"),
+    ],
+}
+
+
+def write(path: Path, text: str) -> None:
+    """All of it in one system call; OSError tells why not."""
+    file = os.open(path, os.O_WRONLY)
+    try:
+        data = text.encode()
+        assert os.write(file, data) == len(data)
+    finally:
+        os.close(file)
+
+
+def error_of(action: Callable[[], object]) -> str:
+    try:
+        action()
+    except OSError as error:
+        return os.strerror(error.errno or 0)
+    return ""
+
+
+@mark.parametrize("knob", list(KNOBS))
+@inside()
+def test_a_knob_takes_what_it_should_and_nothing_else(knob: str) -> None:
+    path = ROOT / knob
+    default = path.read_text()
+    good = KNOBS[knob]
+    assert default == good[-1] + "\n"
+    for value in good:
+        for text in (value, value + "\n"):
+            write(path, text)
+            assert path.read_text() == value + "\n"
+    bad = [*BAD, *BAD_FOR[knob], good[0] + "\n" * 2, good[0] + "\r\n", "1" * 5000, good[0] + " "]
+    for text in bad:
+        assert error_of(partial(write, path, text)) == "Invalid argument", repr(text)
+        assert path.read_text() == default, repr(text)
+
+
+@inside()
+def test_only_the_administrator_writes() -> None:
+    files = [ROOT / knob for knob in KNOBS]
+
+    def in_a_child(action: Callable[[], list[str]]) -> list[str]:
+        read, write_end = os.pipe()
+        child = os.fork()
+        if not child:
+            os.write(write_end, "\n".join(action()).encode())
+            os._exit(0)
+        os.waitpid(child, 0)
+        os.close(write_end)
+        return os.read(read, 10_000).decode().split("\n")
+
+    opened = [os.open(file, os.O_WRONLY) for file in files]
+
+    def attempts() -> list[str]:
+        here = [error_of(partial(write, file, "1")) for file in files]
+        return here + [error_of(partial(os.write, file, b"1")) for file in opened]
+
+    def as_root_of_a_user_namespace() -> list[str]:
+        os.unshare(os.CLONE_NEWUSER)
+        Path("/proc/self/uid_map").write_text("0 0 1\n")
+        assert os.getuid() == 0
+        return attempts()
+
+    def as_nobody() -> list[str]:
+        os.setresuid(65534, 65534, 65534)
+        return attempts()
+
+    before = [file.read_text() for file in files]
+    refused = {"Operation not permitted", "Permission denied"}
+    assert set(in_a_child(as_root_of_a_user_namespace)) <= refused
+    assert set(in_a_child(as_nobody)) <= refused
+    for knob in KNOBS:
+        command = ["setpriv", "--bounding-set=-net_admin", "sh", "-c", f"echo 1 > {ROOT / knob}"]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert done.returncode
+        assert "ermi" in done.stderr
+    assert [file.read_text() for file in files] == before
+
+
+@inside()
+def test_who_may_read_what() -> None:
+    modes = {str(f.relative_to(ROOT)): stat.S_IMODE(f.stat().st_mode) for f in ROOT.rglob("*")}
+    assert modes.pop("filter") == 0o555
+    assert modes.pop("sockets") == 0o400
+    assert modes.pop("status") == modes.pop("metrics") == 0o444
+    assert modes == dict.fromkeys(KNOBS, 0o644)
+    child = os.fork()
+    if not child:
+        os.setresuid(65534, 65534, 65534)
+        (ROOT / "status").read_text()
+        (ROOT / "metrics").read_text()
+        (ROOT / "filter/floor").read_text()
+        refused = error_of((ROOT / "sockets").read_text) == "Permission denied"
+        os._exit(0 if refused else 1)
+    assert os.waitpid(child, 0)[1] == 0
+
+
+def probed() -> list[str]:
+    kprobes = Path("/sys/kernel/debug/kprobes/list").read_text()
+    names = ("inet_recvmsg", "inet6_recvmsg", "inet_bind", "inet6_bind", "inet_release")
+    return [name for name in names if f" {name}+" in kprobes]
+
+
+@inside()
+def test_the_switch() -> None:
+    assert len(probed()) == 5
+    for _ in range(10):
+        sock = udp()
+        set_knob("enable", 0)
+        assert probed() == []
+        assert metric("packetflow_sockets") == {"": 0}
+        assert "switched off" in (ROOT / "status").read_text()
+        assert sockets() == []
+        set_knob("enable", 0)
+        set_knob("enable", 1)
+        set_knob("enable", 1)
+        assert len(probed()) == 5
+        assert entry(sock)["owner"] == str(os.getpid())
+        with pressure() as full:
+            assert full.early() > 0
+
+
+@inside(
+    common={"enable": 0, "max_sockets": 100}, filter={"mode": "observe", "floor": 7, "exempt": "9"}
+)
+def test_knobs_are_module_parameters_too() -> None:
+    shown = {knob: (ROOT / knob).read_text().strip() for knob in KNOBS}
+    assert shown == {
+        "enable": "0",
+        "max_sockets": "100",
+        "filter/mode": "observe",
+        "filter/floor": "7",
+        "filter/exempt": "9",
+    }
+    for knob, value in shown.items():
+        module = "pf_filter" if "/" in knob else "pf_common"
+        parameter = Path("/sys/module") / module / "parameters" / Path(knob).name
+        assert parameter.read_text().strip() == value
+        assert stat.S_IMODE(parameter.stat().st_mode) == 0o444
+    assert probed() == []
+
+
+@inside()
+def test_what_is_read_in_pieces_is_whole() -> None:
+    kept = [udp() for _ in range(300)]
+    for name in ("status", "metrics", "sockets"):
+        whole = (ROOT / name).read_text()
+        with open(ROOT / name, "rb", buffering=0) as file:
+            pieces = b"".join(iter(partial(file.read, 100), b"")).decode()
+        assert len(pieces.splitlines()) == len(whole.splitlines())
+    ports = {row["local"] for row in sockets()}
+    assert {f"127.0.0.1:{sock.getsockname()[1]}" for sock in kept} <= ports
+
+
+@inside()
+def test_reading_and_writing_at_once() -> None:
+    """Readers, the switch, and pressure, all together."""
+    children = []
+
+    def keep_doing(action: Callable[[], object]) -> None:
+        child = os.fork()
+        if not child:
+            while True:
+                action()
+        children.append(child)
+
+    for name in ("status", "metrics", "sockets"):
+        keep_doing((ROOT / name).read_text)
+    full, sender = udp(rcvbuf=1), udp()
+    keep_doing(lambda: sender.sendto(b"x" * 500, full.getsockname()))
+    for turn in range(40):
+        set_knob("enable", turn % 2)
+    for child in children:
+        os.kill(child, 9)
+        os.waitpid(child, 0)
+    wait_for(lambda: entry(full)["owner"])

@@ -1,0 +1,395 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""What is not ours passes untouched, while the CPU is under pressure.
+
+Every test has a full socket of this host bound to the very port that the
+passing packets carry, so that a lookup by port alone would find it and drop
+them. They must arrive byte for byte, and the early drops must all be those of
+the full socket itself.
+"""
+
+import socket
+import struct
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from inside import Skip, inside, mark
+from inside.net import (
+    Peer,
+    Pressure,
+    datagram,
+    drain,
+    drops,
+    ip,
+    port_of,
+    pressure,
+    udp,
+)
+from inside.suite import dropped, early, passed, wait_for
+
+PORT = 4000
+N = 200
+LARGE = 4 << 20
+ETH_P_IP = 0x0800
+UDP_NO_CHECK6_RX = 102
+
+
+@contextmanager
+def bystander(port: int = PORT, address: str = "0.0.0.0") -> Iterator[Pressure]:
+    """A full socket of this host on the port; checks that it alone lost packets."""
+    with pressure(address, port) as made:
+        yield made
+        told = dropped()
+        assert told["socket_full"] == made.early() > 0
+        assert told["overload"] == told["harm"] == 0
+
+
+def exchange(
+    full: Pressure,
+    sender: socket.socket,
+    to: tuple[str, int],
+    receiver: socket.socket,
+    size: int = 100,
+) -> None:
+    """N datagrams, all of which arrive as they were sent."""
+    got: list[bytes] = []
+    wanted = [datagram(number, size) for number in range(N)]
+    for data in wanted:
+        full.again()
+        sender.sendto(data, to)
+        got += drain(receiver)
+    # Tunnels that encrypt deliver a little later.
+
+    def all_there() -> bool:
+        got.extend(drain(receiver))
+        return len(got) == N
+
+    wait_for(all_there)
+    assert sorted(got) == wanted
+
+
+def forward() -> None:
+    for file in ("ipv4/ip_forward", "ipv6/conf/all/forwarding"):
+        Path("/proc/sys/net", file).write_text("1")
+
+
+def nft(rules: str) -> None:
+    subprocess.run(["nft", "-f", "-"], input=rules, text=True, check=True)
+
+
+@mark.parametrize("family", [4, 6])
+@inside()
+def test_forwarded_packets(family: int) -> None:
+    one, two = Peer(1), Peer(2)
+    forward()
+    source, target = (one.theirs4, two.theirs4) if family == 4 else (one.theirs6, two.theirs6)
+    receiver, sender = two.udp(target, PORT, LARGE), one.udp(source)
+    with bystander(address="0.0.0.0" if family == 4 else "::") as full:
+        exchange(full, sender, (target, PORT), receiver)
+        assert passed()["not_host"] >= N
+
+
+@inside()
+def test_bridged_frames() -> None:
+    one, two = Peer(1), Peer(2)
+    ip(
+        "link add br0 type bridge forward_delay 0\nlink set br0 up\n"
+        "link set v1 master br0\nlink set v2 master br0"
+    )
+    subprocess.run(["modprobe", "br_netfilter"], check=True)
+    Path("/proc/sys/net/bridge/bridge-nf-call-iptables").write_text("1")
+    for peer, own, far, mac in ((one, 1, 2, "02:00:00:00:02:02"), (two, 2, 1, "02:00:00:00:01:02")):
+        with peer:
+            ip(
+                f"address add 10.9.0.{own}/24 dev eth0\n"
+                f"neighbour replace 10.9.0.{far} lladdr {mac} dev eth0"
+            )
+    receiver, sender = two.udp("10.9.0.2", PORT, LARGE), one.udp("10.9.0.1")
+    with bystander() as full:
+        exchange(full, sender, ("10.9.0.2", PORT), receiver)
+        assert passed()["not_plain"] + passed()["not_host"] >= N
+
+
+@inside()
+def test_a_port_published_by_destination_nat() -> None:
+    outside, container = Peer(1), Peer(2)
+    forward()
+    nft(
+        "table ip nat { chain prerouting { type nat hook prerouting priority dstnat;"
+        f" iifname v1 udp dport {PORT} dnat to {container.theirs4}:{PORT + 1}; }}; }}"
+    )
+    receiver, sender = container.udp(port=PORT + 1, rcvbuf=LARGE), outside.udp()
+    with bystander() as full:
+        exchange(full, sender, (outside.ours4, PORT), receiver)
+
+
+@inside()
+def test_a_port_redirected_to_a_full_socket_is_judged_there() -> None:
+    outside = Peer(1)
+    nft(
+        "table ip nat { chain prerouting { type nat hook prerouting priority dstnat;"
+        f" udp dport {PORT} redirect to :{PORT + 1}; }}; }}"
+    )
+    innocent, sender = udp(outside.ours4, PORT, LARGE), outside.udp()
+    with pressure("0.0.0.0", PORT + 1) as full:
+        before = drops(full.sock)
+        for number in range(N):
+            sender.sendto(datagram(number, 100), (outside.ours4, PORT))
+        assert drops(full.sock) - before == N
+        assert full.early() == dropped()["socket_full"] >= N
+        assert drops(innocent) == 0 == len(drain(innocent))
+
+
+@inside()
+def test_replies_through_source_nat() -> None:
+    client, server = Peer(1), Peer(2)
+    forward()
+    nft(
+        "table ip nat { chain postrouting { type nat hook postrouting priority srcnat;"
+        " oifname v2 masquerade; }; }"
+    )
+    asker, answerer = client.udp(port=PORT, rcvbuf=LARGE), server.udp(rcvbuf=LARGE)
+    asker.sendto(b"a question", (server.theirs4, port_of(answerer)))
+    _, asked_from = answerer.recvfrom(100)
+    assert asked_from == (server.ours4, PORT)
+    # The answers come to this host's own address and the full socket's own port.
+    with bystander() as full:
+        exchange(full, answerer, asked_from, asker)
+
+
+def header(source: int, target: int, size: int) -> bytes:
+    return struct.pack("!HHHH", source, target, 8 + size, 0)
+
+
+@mark.parametrize("family", [4, 6])
+@inside()
+def test_fragments(family: int) -> None:
+    peer = Peer()
+    ours, theirs = (peer.ours4, peer.theirs4) if family == 4 else (peer.ours6, peer.theirs6)
+    receiver, sender = udp(ours, PORT + 1, LARGE), peer.udp(theirs)
+    # Every fragment but the first begins like a datagram to the full socket.
+    payload = header(port_of(sender), PORT, 64) * 1000
+    with bystander(address="0.0.0.0" if family == 4 else "::") as full:
+        for _ in range(N // 4):
+            full.again()
+            sender.sendto(payload, (ours, PORT + 1))
+        assert drain(receiver) == [payload] * (N // 4)
+        before = full.early(), drops(full.sock)
+        for _ in range(N // 4):
+            sender.sendto(payload, (ours, PORT))
+        # Stock drops them, when they are whole; that is not ours to hasten.
+        assert (full.early(), drops(full.sock)) == (before[0], before[1] + N // 4)
+
+
+@mark.parametrize("to", ["239.1.2.3", "255.255.255.255", "10.1.0.255"])
+@inside()
+def test_several_receivers(to: str) -> None:
+    peer = Peer()
+    join = socket.inet_aton("239.1.2.3") + socket.inet_aton(peer.ours4)
+    receivers = []
+    for number in range(3):
+        receiver = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        receiver.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        receiver.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 if number == 1 else 200_000)
+        receiver.bind(("", PORT))
+        receiver.setsockopt(socket.IPPROTO_IP, socket.IP_ADD_MEMBERSHIP, join)
+        receivers.append(receiver)
+    sender = peer.udp()
+    sender.setsockopt(socket.SOL_SOCKET, socket.SO_BROADCAST, 1)
+    with bystander(PORT + 1) as full:
+        for number in range(N):
+            full.again()
+            sender.sendto(datagram(number, 100), (to, PORT))
+        got = [drain(receiver) for receiver in receivers]
+        assert got[0] == got[2] == [datagram(number, 100) for number in range(N)]
+        assert len(got[1]) + drops(receivers[1]) == N > len(got[1])
+        assert early(receivers[0]) == 0  # of all three
+
+
+@inside()
+def test_vxlan() -> None:
+    peer = Peer()
+    own = "link add vx type vxlan id 7 dstport 4789 local {} remote {}\nlink set vx address {} up\n"
+    more = "address add {}/24 dev vx\nneighbour replace {} lladdr {} dev vx\n"
+    macs = "02:00:00:00:07:01", "02:00:00:00:07:02"
+    ip(own.format(peer.ours4, peer.theirs4, macs[0]) + more.format("10.7.0.1", "10.7.0.2", macs[1]))
+    with peer:
+        ip(
+            own.format(peer.theirs4, peer.ours4, macs[1])
+            + more.format("10.7.0.2", "10.7.0.1", macs[0])
+        )
+    receiver, sender = udp("10.7.0.1", PORT, LARGE), peer.udp("10.7.0.2")
+    with bystander(PORT + 1) as full:
+        exchange(full, sender, ("10.7.0.1", PORT), receiver)
+        assert passed()["kernel_socket"] >= N
+
+
+@inside()
+def test_wireguard() -> None:
+    peer = Peer()
+    keys = []
+    for _ in range(2):
+        private = subprocess.run(["wg", "genkey"], capture_output=True, check=True).stdout
+        public = subprocess.run(["wg", "pubkey"], input=private, capture_output=True, check=True)
+        keys.append((private, public.stdout.decode().strip()))
+
+    def tunnel(own: int, far: int, endpoint: str) -> None:
+        ip("link add wg0 type wireguard")
+        command = ["wg", "set", "wg0", "listen-port", "5555", "private-key", "/dev/stdin"]
+        command += ["peer", keys[far - 1][1], "endpoint", f"{endpoint}:5555"]
+        command += ["allowed-ips", "10.8.0.0/24"]
+        subprocess.run(command, input=keys[own - 1][0], check=True)
+        ip(f"link set wg0 up\naddress add 10.8.0.{own}/24 dev wg0")
+
+    tunnel(1, 2, peer.theirs4)
+    with peer:
+        tunnel(2, 1, peer.ours4)
+    receiver, sender = udp("10.8.0.1", PORT, LARGE), peer.udp("10.8.0.2")
+    sender.sendto(b"shake hands first", ("10.8.0.1", PORT))
+    assert receiver.recv(100) == b"shake hands first"
+    with bystander(PORT + 1) as full:
+        exchange(full, sender, ("10.8.0.1", PORT), receiver)
+        assert passed()["kernel_socket"] >= N
+
+
+@inside()
+def test_udp_lite() -> None:
+    try:
+        receiver = socket.socket(socket.AF_INET, socket.SOCK_DGRAM, socket.IPPROTO_UDPLITE)
+    except OSError:
+        raise Skip("this kernel has no UDP-Lite") from None
+    peer = Peer()
+    receiver.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1)
+    receiver.bind(("0.0.0.0", PORT))
+    with peer:
+        sender = socket.socket(socket.AF_INET, socket.SOCK_DGRAM, socket.IPPROTO_UDPLITE)
+    with bystander() as full:
+        for number in range(N):
+            full.again()
+            sender.sendto(datagram(number, 100), (peer.ours4, PORT))
+        got = drain(receiver)
+        assert got == [datagram(number, 100) for number in range(len(got))]
+        assert len(got) + drops(receiver) == N
+        assert passed()["other_protocol"] >= N
+
+
+@inside()
+def test_ip_options() -> None:
+    peer = Peer()
+    receiver, sender = udp("0.0.0.0", PORT + 1, LARGE), peer.udp()
+    # Record route, room for two addresses; padded to words.
+    sender.setsockopt(socket.IPPROTO_IP, socket.IP_OPTIONS, bytes([7, 11, 4, *[0] * 8, 0]))
+    with bystander() as full:
+        exchange(full, sender, (peer.ours4, PORT + 1), receiver)
+        before = full.early()
+        sender.sendto(b"x", (peer.ours4, PORT))
+        assert full.early() == before
+        assert passed()["not_plain"] > N
+
+
+@mark.parametrize("size", [0, 8900])
+@inside()
+def test_empty_and_jumbo_datagrams(size: int) -> None:
+    peer = Peer(mtu=9000)
+    receiver, sender = udp(peer.ours4, PORT + 1, LARGE), peer.udp()
+    with bystander() as full:
+        exchange(full, sender, (peer.ours4, PORT + 1), receiver, size)
+
+
+def frame(peer: Peer, udp_part: bytes, length: int | None = None) -> bytes:
+    """An Ethernet frame from the peer to this host; the IP header is sound."""
+    addresses = socket.inet_aton(peer.theirs4) + socket.inet_aton(peer.ours4)
+    total = 20 + (len(udp_part) if length is None else length)
+    head = struct.pack("!BBHHHBBH", 0x45, 0, total, 1, 0, 64, 17, 0) + addresses
+    checksum = sum(struct.unpack("!10H", head))
+    checksum = ~((checksum & 0xFFFF) + (checksum >> 16)) & 0xFFFF
+    head = head[:10] + struct.pack("!H", checksum) + head[12:]
+    return bytes.fromhex("020000000101020000000102") + struct.pack("!H", ETH_P_IP) + head + udp_part
+
+
+def counters() -> dict[str, int]:
+    with open("/proc/thread-self/net/snmp") as file:
+        lines = [line.split() for line in file if line.startswith(("Ip:", "Udp:"))]
+    found: dict[str, int] = {}
+    for names, values in zip(lines[::2], lines[1::2], strict=True):
+        found |= {names[0] + n: int(v) for n, v in zip(names[1:], values[1:], strict=True)}
+    return found
+
+
+BAD = {
+    "no room for a header": header(9, PORT, 0)[:5],
+    "says less than a header": struct.pack("!HHHH", 9, PORT, 7, 0) + b"x" * 32,
+    "says more than there is": struct.pack("!HHHH", 9, PORT, 500, 0) + b"x" * 32,
+    "says zero": struct.pack("!HHHH", 9, PORT, 0, 0) + b"x" * 32,
+    "wrong checksum": struct.pack("!HHHH", 9, PORT + 1, 40, 0x1234) + b"x" * 32,
+}
+
+
+@mark.parametrize("what", list(BAD))
+@inside()
+def test_malformed_packets_are_left_to_stock(what: str) -> None:
+    peer = Peer()
+    receiver = udp("0.0.0.0", PORT + 1, LARGE)
+    with peer:
+        wire = socket.socket(socket.AF_PACKET, socket.SOCK_RAW)
+        wire.bind(("eth0", 0))
+    with bystander() as full:
+        before, early_before, drops_before = counters(), full.early(), drops(full.sock)
+        for _ in range(N):
+            wire.send(frame(peer, BAD[what]))
+        full_lost = full.early() - early_before, drops(full.sock) - drops_before
+        assert full_lost == (0, 0)
+        assert drain(receiver) == []
+        after = counters()
+        assert after["Udp:InErrors"] - before["Udp:InErrors"] == N
+        checksums = after["Udp:InCsumErrors"] - before["Udp:InCsumErrors"]
+        assert checksums == (N if what == "wrong checksum" else 0)
+
+
+@inside()
+def test_padded_and_odd_packets_are_received() -> None:
+    """The datagram ends before the packet does; stock trims it."""
+    peer = Peer()
+    receiver = udp("0.0.0.0", PORT + 1, LARGE)
+    with peer:
+        wire = socket.socket(socket.AF_PACKET, socket.SOCK_RAW)
+        wire.bind(("eth0", 0))
+    with bystander() as full:
+        for _ in range(N):
+            full.again()
+            wire.send(frame(peer, header(9, PORT + 1, 5) + b"12345" + b"beyond the datagram"))
+        assert drain(receiver) == [b"12345"] * N
+
+
+@inside()
+def test_a_transparent_proxy_keeps_its_packets() -> None:
+    """TPROXY gives a packet for elsewhere to a socket of this host."""
+    peer = Peer()
+    nft(
+        "table ip proxy { chain prerouting { type filter hook prerouting priority mangle;"
+        f" iifname v1 udp dport {PORT} tproxy to :{PORT + 2} meta mark set 1; }}; }}"
+    )
+    ip("rule add fwmark 1 lookup 100\nroute add local 0.0.0.0/0 dev lo table 100")
+    proxy = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    proxy.setsockopt(socket.SOL_SOCKET, 33, LARGE)
+    proxy.setsockopt(socket.IPPROTO_IP, 19, 1)  # IP_TRANSPARENT
+    proxy.bind(("0.0.0.0", PORT + 2))
+    sender = peer.udp()
+    with bystander() as full:
+        exchange(full, sender, ("192.0.2.1", PORT), proxy)
+
+
+@inside()
+def test_a_socket_with_a_tunnel_protocol_of_its_own_is_the_kernels() -> None:
+    """ESP in UDP (IPsec through NAT): the daemon's socket also carries the tunnel."""
+    peer = Peer()
+    receiver, sender = udp("0.0.0.0", PORT + 1, 1), peer.udp()
+    receiver.setsockopt(socket.IPPROTO_UDP, 100, 2)  # UDP_ENCAP, UDP_ENCAP_ESPINUDP
+    with bystander() as full:
+        for number in range(N):
+            full.again()
+            sender.sendto(b"\0\0\0\0" + datagram(number, 50), (peer.ours4, PORT + 1))
+        assert drops(receiver) > 0
+        assert early(receiver) == 0
+        assert passed()["kernel_socket"] >= N
