@@ -78,8 +78,7 @@ class ShedAll(Setting):
         listing = json.loads(guest.run(f"nft -j list table {self.TABLE}").out)
         rules = [entry["rule"]["expr"] for entry in listing["nftables"] if "rule" in entry]
         dropped = (
-            next(part["counter"]["packets"] for part in rule if "counter" in part)
-            for rule in rules
+            next(part["counter"]["packets"] for part in rule if "counter" in part) for rule in rules
         )
         return {port: {"shed": count} for port, count in zip(ports[1:], dropped, strict=True)}
 

@@ -13,14 +13,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import matplotlib
-
-matplotlib.use("agg")  # no display
-
-from matplotlib import pyplot as plt  # noqa: E402
-from matplotlib.axes import Axes  # noqa: E402
-
-from experiments.arms import OFF  # noqa: E402
-from experiments.result import Json  # noqa: E402
+from experiments.arms import OFF
+from experiments.result import Json
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 EXPLAINED = {
     "U1": "receivers that only receive",
@@ -85,31 +82,37 @@ def text(result: Json) -> str:
 
 def picture(results: Sequence[Json], paths: Sequence[Path]) -> None:
     """One panel an experiment, into every path by its suffix."""
-    plt.rcParams.update({"font.family": "DejaVu Sans", "font.size": 11, "text.color": INK})
-    figure, panels = plt.subplots(
-        1, len(results), figsize=(6.2 * len(results), 5.2), sharey=True, squeeze=False
-    )
+    matplotlib.rcParams.update({"font.family": "DejaVu Sans", "font.size": 11, "text.color": INK})
+    figure = Figure(figsize=(6.2 * len(results), 5.2))
+    panels = figure.subplots(1, len(results), sharey=True, squeeze=False)
     for panel, result in zip(panels[0], results, strict=True):
         draw(panel, result)
     panels[0][0].set_ylabel("received, thousand packets a second")
     first = results[0]
-    figure.suptitle("Who gets the packets under receive overload", x=0.02, ha="left",
-                    fontsize=17, fontweight="bold")
+    figure.suptitle(
+        "Who gets the packets under receive overload",
+        x=0.02,
+        ha="left",
+        fontsize=17,
+        fontweight="bold",
+    )
     figure.text(
-        0.02, 0.885,
+        0.02,
+        0.885,
         f"Linux {first['version']}, {first['tool']} receivers, {first['date'][:10]}. "
         "Median of the repeats; thin lines: minimum to maximum.",
         color="#57606a",
     )
     handles, labels = panels[0][0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="upper right", ncols=2, frameon=False,
-                  bbox_to_anchor=(0.99, 0.99))
-    figure.subplots_adjust(left=0.11 / len(results) + 0.01, right=0.985, top=0.78, bottom=0.09,
-                           wspace=0.06)
+    figure.legend(
+        handles, labels, loc="upper right", ncols=2, frameon=False, bbox_to_anchor=(0.99, 0.99)
+    )
+    figure.subplots_adjust(
+        left=0.11 / len(results) + 0.01, right=0.985, top=0.78, bottom=0.09, wspace=0.06
+    )
     for path in paths:
         path.parent.mkdir(parents=True, exist_ok=True)
         figure.savefig(path, dpi=160)
-    plt.close(figure)
 
 
 def draw(panel: Axes, result: Json) -> None:
@@ -121,17 +124,32 @@ def draw(panel: Axes, result: Json) -> None:
             [high - median for median, high in zip(one.median, one.high, strict=True)],
         ]
         panel.bar(places, one.median, width * 0.94, color=one.colour, label=one.label, zorder=2)
-        panel.errorbar(places, one.median, errors, fmt="none", ecolor=INK, elinewidth=1,
-                       capsize=3, zorder=3)
+        panel.errorbar(
+            places, one.median, errors, fmt="none", ecolor=INK, elinewidth=1, capsize=3, zorder=3
+        )
         for place, median, high in zip(places, one.median, one.high, strict=True):
-            panel.annotate(f"{median:.1f}", (place, high), (0, 4), textcoords="offset points",
-                           ha="center", fontweight="bold" if side > 0 else "normal")
+            panel.annotate(
+                f"{median:.1f}",
+                (place, high),
+                (0, 4),
+                textcoords="offset points",
+                ha="center",
+                fontweight="bold" if side > 0 else "normal",
+            )
     panel.axhline(sent, color=INK, linewidth=1, linestyle=(0, (4, 3)), zorder=1)
-    panel.annotate(f"sent to each: {sent:.0f}", (1, sent), (-2, 4), ha="right",
-                   xycoords=("axes fraction", "data"), textcoords="offset points", fontsize=9.5)
+    panel.annotate(
+        f"sent to each: {sent:.0f}",
+        (1, sent),
+        (-2, 4),
+        ha="right",
+        xycoords=("axes fraction", "data"),
+        textcoords="offset points",
+        fontsize=9.5,
+    )
     panel.set_title(title(result), loc="left", fontsize=12.5, color=INK, pad=10)
     panel.set_xticks(range(len(result["nices"])), [f"nice {nice}" for nice in result["nices"]])
     panel.set_ylim(0, sent * 1.18)
+    panel.yaxis.set_major_locator(MaxNLocator(6, integer=True))
     panel.grid(axis="y", color=PALE, linewidth=0.8, zorder=0)
     panel.tick_params(length=0, colors=INK)
     for edge in ("top", "right", "left"):

@@ -51,7 +51,7 @@ class Account:
     sent: int
     received: int
     received_pps: float
-    socket_drops: int
+    socket_drops: int | None  # None where only all receivers' sum is known
     early: dict[str, int]  # by reason
 
     @property
@@ -61,7 +61,7 @@ class Account:
     @property
     def missing(self) -> int:
         """Lost where no counter knows whose packet it was."""
-        return self.sent - self.received - self.socket_drops - self.early_drops
+        return self.sent - self.received - (self.socket_drops or 0) - self.early_drops
 
 
 @dataclass(frozen=True)
@@ -69,6 +69,8 @@ class Run:
     """One arm, once."""
 
     accounts: list[Account]
+    socket_drops: int
+    early_drops: int
     receive_drops: int  # by the counters in front of the stack
     seconds: float  # of sending
     idle: float  # share of the guest's processors
@@ -77,7 +79,9 @@ class Run:
 
     @property
     def unaccounted(self) -> int:
-        return sum(account.missing for account in self.accounts) - self.receive_drops
+        sent = sum(account.sent for account in self.accounts)
+        received = sum(account.received for account in self.accounts)
+        return sent - received - self.socket_drops - self.early_drops - self.receive_drops
 
 
 def measure(guest: Guest, arm: Arm, load: Load, tool: Tool, seconds: float) -> Run:
@@ -88,11 +92,11 @@ def measure(guest: Guest, arm: Arm, load: Load, tool: Tool, seconds: float) -> R
             tool.receiver(guest, port, nice=nice, work=load.work, rcvbuf=load.rcvbuf)
             for port, nice in zip(load.ports, load.nices, strict=True)
         ]
-        drops, cpu = receive_drops(guest), cpu_time(guest)
+        before, cpu = lost(guest), cpu_time(guest)
         sent = tool.send(flows, load.size, WARM_UP + seconds + TAIL)
         idle = counters.idle_share(cpu, cpu_time(guest))
         await_quiet(guest, load.ports)
-        drops = receive_drops(guest) - drops
+        after = lost(guest)
         early, decided = arm.early(guest, load.ports), arm.decided(guest)
         received = [receiver.finish() for receiver in receivers]
     accounts = account(
@@ -102,7 +106,22 @@ def measure(guest: Guest, arm: Arm, load: Load, tool: Tool, seconds: float) -> R
         [early[port] for port in load.ports],
         arm.counted_by_socket,
     )
-    return Run(accounts, drops, sent.seconds, idle, decided, sent.warnings)
+    known = [one.socket_drops for one in accounts if one.socket_drops is not None]
+    if len(known) == len(accounts):
+        socket_drops, early_drops = sum(known), sum(one.early_drops for one in accounts)
+    else:
+        early_drops = round(sum(decided.values())) if arm.counted_by_socket else 0
+        socket_drops = after.sockets - before.sockets - early_drops
+    return Run(
+        accounts,
+        socket_drops,
+        early_drops,
+        after.in_front - before.in_front,
+        sent.seconds,
+        idle,
+        decided,
+        sent.warnings,
+    )
 
 
 def rates(received: Sequence[Received], seconds: float) -> list[float]:
@@ -123,20 +142,31 @@ def account(
     """Each receiver's account; socket drops proper exclude early ones."""
     accounts = []
     for i, one in enumerate(received):
-        drops = one.socket_drops or 0
-        if counted_by_socket and one.socket_drops is not None:
+        drops = one.socket_drops
+        if drops is None:  # the socket was gone before its table line could be read
+            accounts.append(Account(sent[i], one.packets, pps[i], None, {}))
+            continue
+        if counted_by_socket:
             drops -= sum(early[i].values())
         accounts.append(Account(sent[i], one.packets, pps[i], drops, early[i]))
     return accounts
 
 
-def receive_drops(guest: Guest) -> int:
-    """Packets lost in front of the guest's protocol stack so far."""
-    return (
+@dataclass(frozen=True)
+class Lost:
+    """Packets lost so far: in front of the guest's protocol stack, and in sockets."""
+
+    in_front: int
+    sockets: int
+
+
+def lost(guest: Guest) -> Lost:
+    in_front = (
         int(TAP_DROPS.read_text())
         + int(guest.read(GUEST_DROPS))
         + counters.backlog_drops(guest.read("/proc/net/softnet_stat"))
     )
+    return Lost(in_front, counters.snmp(guest.read("/proc/net/snmp"), "Udp")["InErrors"])
 
 
 def cpu_time(guest: Guest) -> counters.CpuTime:

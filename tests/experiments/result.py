@@ -4,13 +4,15 @@
 JSON, every rate in packets a second and every list of receivers in their order
 of priority:
 
-    experiment, kernel, version, date, tool, accelerator-independent facts of the load:
-    nices, work (busy loops a packet)
+    experiment, kernel, version, date, tool
+    nices             [receiver]
+    work              busy loops a packet
     noise             the largest spread (maximum - minimum) of any receiver over all
                       repeats of both stock arms
     arms              by name, each with
       offered_pps       [receiver], median of the repeats
       received_pps      [repeat][receiver], in the measured period
+      the next three are null where a tool lets only the sums be known (iperf3):
       socket_drops_pps  [repeat][receiver], socket-level drops proper
       early_drops_pps   [repeat][receiver], dropped before the socket on purpose
       receive_drops_pps [repeat][receiver], lost in front of the protocol stack
@@ -18,7 +20,7 @@ of priority:
       idle              [repeat], share of the guest's processors over the sending
       early_by_reason   [repeat][receiver] {reason: packets}
       decided           [repeat] {reason: packets}, the filter's own totals
-      accounts          [repeat], packets of the whole run: sent, received,
+      accounts          [repeat], packets of the whole run: seconds, sent, received,
                         socket_drops, early_drops, receive_drops (by the counters of
                         the tap, the device and the backlog), unaccounted
 """
@@ -45,14 +47,16 @@ def arm_json(runs: Sequence[Run]) -> Json:
     def per_second(count: Callable[[Account], int]) -> list[list[float]]:
         return [[round(count(one) / run.seconds, 1) for one in run.accounts] for run in runs]
 
+    apart = all(one.socket_drops is not None for run in runs for one in run.accounts)
+
     offered = per_second(lambda one: one.sent)
     received = [[round(one.received_pps, 1) for one in run.accounts] for run in runs]
     return {
         "offered_pps": [statistics.median(column) for column in zip(*offered, strict=True)],
         "received_pps": received,
-        "socket_drops_pps": per_second(lambda one: one.socket_drops),
-        "early_drops_pps": per_second(lambda one: one.early_drops),
-        "receive_drops_pps": per_second(lambda one: one.missing),
+        "socket_drops_pps": per_second(lambda one: one.socket_drops or 0) if apart else None,
+        "early_drops_pps": per_second(lambda one: one.early_drops) if apart else None,
+        "receive_drops_pps": per_second(lambda one: one.missing) if apart else None,
         "sum_pps": [round(sum(row), 1) for row in received],
         "idle": [round(run.idle, 3) for run in runs],
         "early_by_reason": [[one.early for one in run.accounts] for run in runs],
@@ -64,10 +68,11 @@ def arm_json(runs: Sequence[Run]) -> Json:
 def closing(run: Run) -> Json:
     """The sum that must close: sent = all that follows."""
     return {
+        "seconds": round(run.seconds, 3),
         "sent": sum(one.sent for one in run.accounts),
         "received": sum(one.received for one in run.accounts),
-        "socket_drops": sum(one.socket_drops for one in run.accounts),
-        "early_drops": sum(one.early_drops for one in run.accounts),
+        "socket_drops": run.socket_drops,
+        "early_drops": run.early_drops,
         "receive_drops": run.receive_drops,
         "unaccounted": run.unaccounted,
     }
@@ -116,9 +121,7 @@ def table(result: Json) -> str:
                 *map(spread, received),
                 spread(arm["sum_pps"]),
                 f"{top:.1%}",
-                by_receiver(arm["socket_drops_pps"]),
-                by_receiver(arm["early_drops_pps"]),
-                by_receiver(arm["receive_drops_pps"]),
+                *(drops(arm, kind) for kind in ("socket_drops", "early_drops", "receive_drops")),
                 f"{statistics.median(arm['idle']):.0%}",
                 f"{largest_gap(arm):+.2%}",
             ]
@@ -141,8 +144,13 @@ def spread(values: Sequence[float]) -> str:
     return f"{middle / 1e3:.1f} ({low / 1e3:.1f}-{high / 1e3:.1f})"
 
 
-def by_receiver(rows: Sequence[Sequence[float]]) -> str:
-    """Medians of every receiver's rate in thousands."""
+def drops(arm: Json, kind: str) -> str:
+    """Medians of every receiver's rate in thousands, or of the sum if only that is known."""
+    rows = arm[f"{kind}_pps"]
+    if rows is None:
+        return (
+            f"{statistics.median(one[kind] / one['seconds'] for one in arm['accounts']) / 1e3:.1f}"
+        )
     medians = (statistics.median(column) / 1e3 for column in zip(*rows, strict=True))
     return "/".join(f"{median:.1f}" for median in medians)
 

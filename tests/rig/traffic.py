@@ -140,7 +140,10 @@ class Light:
         command = [str(programs() / "udp_send"), "-s", str(size), "-t", str(seconds)]
         command += [GUEST4, *(f"{flow.port}:{flow.pps}" for flow in flows)]
         done = subprocess.run(
-            on_sender_core(command), capture_output=True, text=True, check=True,
+            on_sender_core(command),
+            capture_output=True,
+            text=True,
+            check=True,
             timeout=seconds + 30,
         )
         out = json.loads(done.stdout)

@@ -1,0 +1,169 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""The experiments' arithmetic: parsers, rates, and accounts that close."""
+
+import pytest
+from experiments import chart, counters, result
+from experiments.arms import Arm, arms
+from experiments.measure import Account, Load, Run, account, rates
+from hypothesis import given
+from hypothesis import strategies as st
+from rig.kernels import Kernel
+from rig.traffic import Received, parse_iperf3_server
+
+METRICS = """\
+# TYPE packetflow_filter_dropped counter
+packetflow_filter_dropped_total{reason="overload"} 12
+packetflow_filter_dropped_total{reason="harm"} 3
+packetflow_filter_dropped_total_bytes{reason="harm"} 99
+packetflow_missed_total{probe="a b",reason="odd \\"one\\""} 4
+# EOF
+"""
+
+SOCKETS = """\
+proto local remote comm drops early_overload early_harm early_full
+udp 0.0.0.0:5000 *:0 udp_recv 9 1 2 3
+udp6 [::]:5001 *:0 udp_recv 9 0 0 7
+tcp 0.0.0.0:5002 *:0 sshd 9 8 8 8
+"""
+
+UDP = """\
+  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt uid ... pointer drops
+   80: 00000000:1388 00000000:0000 07 00000000:00000300 00:00000000 00000000     0        0 1 2 0 17
+   81: 00000000:0035 00000000:0000 07 00000000:00000000 00:00000000 00000000     0        0 1 2 0 5
+"""
+
+
+def test_metric_is_found_by_name_and_label() -> None:
+    found = counters.metric(METRICS, "packetflow_filter_dropped_total", "reason")
+    assert found == {"overload": 12, "harm": 3}
+    assert counters.metric(METRICS, "packetflow_missed_total", "probe") == {"a b": 4}
+    assert counters.metric(METRICS, "absent", "reason") == {}
+
+
+def test_early_drops_are_read_by_column_name_and_for_udp_only() -> None:
+    found = counters.early_drops(SOCKETS, [5000, 5001, 5002])
+    assert found[5000] == {"overload": 1, "harm": 2, "full": 3}
+    assert sum(found[5001].values()) == 7
+    assert sum(found[5002].values()) == 0
+
+
+def test_udp_queues() -> None:
+    assert counters.udp_queues(UDP, [5000]) == [(0x300, 17)]
+
+
+def test_snmp_pairs_names_with_values() -> None:
+    text = "Ip: A B\nIp: 1 2\nUdp: InDatagrams InErrors\nUdp: 5 6\nUdpLite: InErrors\nUdpLite: 9\n"
+    assert counters.snmp(text, "Udp") == {"InDatagrams": 5, "InErrors": 6}
+
+
+def test_backlog_drops_are_hexadecimal_and_summed() -> None:
+    assert counters.backlog_drops("00000001 0000000a 0\n00000001 00000001 0\n") == 11
+
+
+def test_idle_share() -> None:
+    before = counters.cpu_time("cpu 0 0 0 0 0 0 0 0 0 0\n")
+    after = counters.cpu_time("cpu 10 10 10 40 10 10 5 5 99 99\n")
+    assert counters.idle_share(before, after) == 0.5
+    assert counters.idle_share(before, before) == 0
+
+
+def test_rates_ignore_the_filling_and_the_draining() -> None:
+    """10 packets in the warm-up, 1000 a second then, and a burst at the end."""
+    second = 1_000_000_000
+    steady = [(round((0.5 + t) * second), 10 + round(1000 * t)) for t in (0, 1, 2)]
+    samples = [*steady, (3 * second, 9000)]
+    one = Received(9000, 0, 0, samples)
+    starved = Received(0, 0, 0, [(second, 0)])
+    assert rates([one, starved], 2) == [pytest.approx(1000), 0]
+
+
+def test_period_starts_with_the_first_packet_of_any_receiver() -> None:
+    second = 1_000_000_000
+    early = Received(100, 0, 5 * second, [(6 * second, 100), (7 * second, 100)])
+    late = Received(100, 0, 6 * second, [(6 * second, 0), (7 * second, 100)])
+    # The period is 5.5 to 6.5: half of the early one's packets, half of the late one's.
+    assert rates([early, late], 1) == [pytest.approx(50), pytest.approx(50)]
+
+
+@given(
+    received=st.integers(0, 1000),
+    drops=st.integers(0, 1000),
+    early=st.integers(0, 1000),
+    lost=st.integers(0, 1000),
+    counted=st.booleans(),
+)
+def test_account_closes(received: int, drops: int, early: int, lost: int, counted: bool) -> None:
+    """Early drops that the socket counts too are told apart from its own."""
+    seen = Received(received, drops + early if counted else drops, 0, [])
+    sent = received + drops + early + lost
+    (one,) = account([sent], [seen], [0.0], [{"overload": early}], counted)
+    assert (one.socket_drops, one.early_drops, one.missing) == (drops, early, lost)
+
+
+def run(pps: list[float], receive_drops: int = 0) -> Run:
+    accounts = [Account(1000, 600, rate, 100, {"harm": 200}) for rate in pps]
+    n = len(pps)
+    return Run(accounts, 100 * n, 200 * n, receive_drops, 2.0, 0.25, {}, [])
+
+
+def example() -> result.Json:
+    runs = {
+        "stock": [run([10, 20, 30]), run([12, 20, 30])],
+        "stock2": [run([11, 20, 30]), run([14, 21, 30])],
+        "all": [run([36, 1, 1], 300), run([37, 1, 1], 290)],
+    }
+    load = Load(ports=(1, 2, 3), nices=(0, 5, 10), pps=500)
+    kernel = Kernel("6.1", "6.1.0", *[result.Path("/")] * 2)
+    return result.result_json("U1", kernel, "light", load, runs)
+
+
+def test_result_has_what_is_promised() -> None:
+    found = example()
+    ours = found["arms"]["all"]
+    assert ours["offered_pps"] == [500, 500, 500]
+    assert ours["received_pps"] == [[36, 1, 1], [37, 1, 1]]
+    assert ours["sum_pps"] == [38, 39]
+    assert ours["socket_drops_pps"][0] == [50, 50, 50]
+    assert ours["early_drops_pps"][0] == [100, 100, 100]
+    assert ours["receive_drops_pps"][0] == [50, 50, 50]
+    assert [one["unaccounted"] for one in ours["accounts"]] == [0, 10]
+
+
+def test_noise_is_the_largest_spread_of_both_stock_arms() -> None:
+    assert example()["noise"] == 4
+
+
+def test_table_and_text_show_every_arm_and_receiver() -> None:
+    found = example()
+    table = result.table(found)
+    assert all(arm in table for arm in found["arms"])
+    text = chart.text(found)
+    assert all(f"nice {nice}" in text for nice in (0, 5, 10))
+
+
+def test_picture_is_written(tmp_path: result.Path) -> None:
+    paths = [tmp_path / "a.png", tmp_path / "a.svg"]
+    chart.picture([example()], paths)
+    assert all(path.stat().st_size > 1000 for path in paths)
+
+
+def test_both_stock_arms_are_always_there() -> None:
+    assert [arm.name for arm in arms(["filter", "stock"])] == ["stock", "stock2", "filter"]
+
+
+def test_arms_join_and_an_unknown_one_is_refused() -> None:
+    assert len(Arm("shed-all+rmem4m").settings) == 2
+    with pytest.raises(ValueError, match="no such arm: nothing"):
+        Arm("stock+nothing")
+
+
+def test_iperf3_server_report() -> None:
+    intervals = [
+        {"sum": {"packets": 10, "lost_packets": 4, "end": 0.1}},
+        {"sum": {"packets": 10, "lost_packets": 0, "end": 0.2}},
+    ]
+    one = parse_iperf3_server({"intervals": intervals})
+    assert one.packets == 16
+    assert one.samples == [(100_000_000, 6), (200_000_000, 16)]
+    with pytest.raises(RuntimeError, match="busy"):
+        parse_iperf3_server({"error": "busy"})
