@@ -64,7 +64,7 @@ test: modules ## run all tests (KERNEL= for one kernel only, PYTEST= for its opt
 test-debug: setup ## run the behaviour tests on a kernel that catches mistakes
 	tools/debug-kernel
 	tools/modules debug
-	tests/run --kernel debug $(PYTEST)
+	tests/run --kernel debug --timeout 1800 $(PYTEST)
 
 bench: modules ## measure experiments U1 and U1w (KERNEL=)
 	for experiment in U1 U1w; do $(RUN) $$experiment --kernel $(or $(KERNEL),6.12) || exit; done

@@ -30,6 +30,7 @@ from rig.machine import Machine, accelerators, settle
 BOOT_SECONDS = 60.0
 TRIAL_SECONDS = 8.0  # for hardware virtualization, which boots in one or two
 REPLY_SECONDS = 30.0
+DEBUG_SLOWNESS = 6  # what KASAN and lockdep make of every time limit
 
 Command = str | list[str]
 
@@ -134,7 +135,7 @@ class Guest:
             control.unlink(missing_ok=True)
             self._channel = Channel(control)
             self._machine = Machine(
-                image.unpacked(self.kernel),
+                image.bootable(self.kernel),
                 self._directory,
                 cpus=self.cpus,
                 memory_mib=self._memory_mib,
@@ -179,8 +180,9 @@ class Guest:
         return self._await(future, timeout)
 
     def _await(self, future: Future[Reply], timeout: float) -> Reply:
+        slowness = DEBUG_SLOWNESS if self.kernel.name == "debug" else 1
         try:
-            reply = future.result(timeout)
+            reply = future.result(timeout * slowness)
         except EOFError:
             raise self._error("the guest died") from None
         if "errno" in reply:

@@ -13,11 +13,17 @@ from pathlib import Path
 
 from rig.kernels import CACHE, Kernel
 
-UNPACKERS = {b"\x1f\x8b": "gzip", b"\xfd7": "xz", b"(\xb5": "zstd", b"\x02!": "lz4"}
+UNPACKERS = {b"\xfd7": "xz", b"(\xb5": "zstd", b"\x02!": "lz4"}
 
 
-def unpacked(kernel: Kernel) -> Path:
-    """The kernel as an ELF file, made when first asked for."""
+def bootable(kernel: Kernel) -> Path:
+    """The file to boot, unpacked when first asked for.
+
+    The debug kernel is left as it is: its PVH entry is compiled with KASAN,
+    whose shadow memory does not exist yet there.
+    """
+    if kernel.name == "debug":
+        return kernel.image
     stamp = kernel.image.stat()
     target = CACHE / "vmlinux" / f"{kernel.version}-{stamp.st_size}-{int(stamp.st_mtime)}"
     if not target.exists():

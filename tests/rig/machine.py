@@ -11,7 +11,7 @@ from pathlib import Path
 
 from rig.kernels import CACHE, REPO
 
-COMMAND_LINE = "console=ttyS0 loglevel=7 panic=-1 panic_on_oops=1 oops=panic"
+COMMAND_LINE = "console=ttyS0 printk.time=1 loglevel=7 panic=-1 panic_on_oops=1 oops=panic"
 
 
 class Machine:
