@@ -15,7 +15,7 @@ import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from inside.suite import early, pressed
+from inside.suite import early, pressed, settle
 
 SO_MEMINFO, SO_RCVBUFFORCE = 55, 33
 SMALL = 1  # SO_RCVBUF: the kernel makes it the least that it allows
@@ -43,7 +43,11 @@ def port_of(sock: socket.socket) -> int:
 
 
 def drops(sock: socket.socket) -> int:
-    """The socket's own count of drops, early ones included."""
+    """The socket's own count of drops, early ones included.
+
+    Those of the last moments are added to it when somebody looks at the socket.
+    """
+    settle()
     return int(struct.unpack("9I", sock.getsockopt(socket.SOL_SOCKET, SO_MEMINFO, 36))[8])
 
 

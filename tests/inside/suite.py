@@ -68,6 +68,12 @@ def passed() -> dict[str, int]:
     return _since("passed")
 
 
+def settle() -> None:
+    """Have all open sockets looked at."""
+    if ROOT.exists():
+        open(ROOT / "sockets").close()
+
+
 def sockets() -> list[dict[str, str]]:
     """The shared table, after a scan of all open files."""
     head, *lines = (ROOT / "sockets").read_text().splitlines()
@@ -96,12 +102,6 @@ def early(sock: socket.socket) -> int:
     """Packets dropped early for the sockets on that port."""
     columns = ("early_overload", "early_harm", "early_full")
     return sum(int(row[column]) for row in entries(sock) for column in columns)
-
-
-def watching() -> bool:
-    """Are the receive calls probed?"""
-    status = (ROOT / "status").read_text()
-    return re.search(r"^probe: inet_recvmsg +armed", status, re.MULTILINE) is not None
 
 
 def pressed(cpu: int) -> bool:

@@ -32,7 +32,7 @@ class Kernel:
     @property
     def build(self) -> Path:
         """Where the project's modules for this kernel are built."""
-        return REPO / "build" / self.version
+        return REPO / os.environ.get("PACKETFLOW_BUILD", "build") / self.version
 
 
 def kernel(name: str) -> Kernel:

@@ -6,7 +6,6 @@ most owners. Where it matters that a socket was learnt as it was made, the
 gauge in `metrics` is asked, which looks at nothing.
 """
 
-import array
 import ctypes
 import mmap
 import os
@@ -15,11 +14,12 @@ import select
 import socket
 import subprocess
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 from inside import Skip, inside, mark
 from inside.net import Namespace, Peer, Worker, ip, port_of, pressure, udp
-from inside.suite import entries, entry, metric, set_knob, sockets, wait_for, watching
+from inside.suite import entries, entry, metric, set_knob, sockets, wait_for
 
 HERE = ("127.0.0.1", 0)
 
@@ -77,40 +77,53 @@ def test_a_connection_is_learnt_when_it_is_accepted(address: str) -> None:
     assert tracked() == before - 1
 
 
+def receive_until(receive: Callable[[], object], condition: Callable[[], object]) -> None:
+    """Under pressure, receive again and again: receivers are learnt by samples."""
+    with pressure() as full:
+
+        def once() -> object:
+            full.again()
+            receive()
+            return condition()
+
+        wait_for(once)
+
+
 @inside()
 def test_a_socket_is_learnt_when_it_receives() -> None:
-    with pressure():
-        wait_for(watching)
-        server = udp()
-        client = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-        client.sendto(b"x", server.getsockname())  # binds it, but not by bind()
+    server = udp()
+    client = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    client.sendto(b"x", server.getsockname())  # binds it, but not by bind()
+
+    def receive() -> None:
         server.sendto(b"x", client.getsockname())
-        before = tracked()
         client.recv(1)
-        assert tracked() == before + 1
-        assert entry(client)["learnt"] == "receives"
-        assert own(entry(client))
+
+    receive_until(receive, lambda: entry(client)["learnt"] == "receives")
+    assert own(entry(client))
 
 
 @inside()
 def test_the_thread_that_receives_is_the_owner() -> None:
     sock, sender = udp(), udp()
-    seen = []
+    seen: list[int] = []
 
-    def receive() -> None:
+    def serve() -> None:
         seen.append(threading.get_native_id())
         os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), 7)
-        sock.recv(1)
+        while sock.recv(1) != b"":
+            pass
 
-    with pressure() as pressed:
-        wait_for(watching)
-        thread = threading.Thread(target=receive)
-        thread.start()
-        pressed.again()
-        sender.sendto(b"x", sock.getsockname())
-        thread.join()
-        row = entry(sock)
-    assert (int(row["owner"]), row["prio"], row["learnt"]) == (seen[0], "127", "receives")
+    thread = threading.Thread(target=serve)
+    thread.start()
+    receive_until(
+        lambda: sender.sendto(b"x", sock.getsockname()),
+        lambda: entry(sock)["learnt"] == "receives",
+    )
+    row = entry(sock)
+    assert (int(row["owner"]), row["prio"]) == (seen[0], "127")
+    sender.sendto(b"", sock.getsockname())
+    thread.join()
 
 
 @inside()
@@ -124,16 +137,16 @@ def test_an_epoll_server_is_the_owner() -> None:
         assert poll.poll(10)
         sock.recv(1)
 
-    with pressure() as pressed:
-        wait_for(watching)
-        server = Worker(serve, nice=3)
-        server.begin()
-        pressed.again()
+    server = Worker(serve, nice=3)
+
+    def receive() -> None:
         sender.sendto(b"x", sock.getsockname())
-        server.finished()
-        row = entry(sock)
-        assert (int(row["owner"]), row["prio"]) == (server.pid, "123")
-        server.end()
+        server.act()
+
+    receive_until(receive, lambda: entry(sock)["learnt"] == "receives")
+    row = entry(sock)
+    assert (int(row["owner"]), row["prio"]) == (server.pid, "123")
+    server.end()
 
 
 class Ring:
@@ -175,72 +188,72 @@ class Ring:
 def test_an_io_uring_server_is_the_owner() -> None:
     sock, sender = udp(), udp()
     ring = Ring()
-    with pressure() as pressed:
-        wait_for(watching)
-        pressed.again()
+
+    def receive() -> None:
         sender.sendto(b"x", sock.getsockname())
-        assert ring.receive(sock) == 1
-        row = entry(sock)
-        assert own(row)
-        assert row["learnt"] == "receives"
+        ring.receive(sock)
+
+    receive_until(receive, lambda: entry(sock)["learnt"] == "receives")
+    assert own(entry(sock))
 
 
 @inside()
 def test_of_several_workers_the_most_important_counts() -> None:
     sock, sender = udp(), udp()
     workers = [Worker(lambda: sock.recv(1), nice) for nice in (10, 0, 5)]
-    with pressure() as pressed:
-        wait_for(watching)
-        for turn in (0, 1, 2, 0):
-            pressed.again()
-            workers[turn].begin()
-            sender.sendto(b"x", sock.getsockname())
-            workers[turn].finished()
+
+    def by(*some: Worker) -> Callable[[], None]:
+        def receive() -> None:
+            for worker in some:
+                sender.sendto(b"x", sock.getsockname())
+                worker.act()
+
+        return receive
+
+    def owner() -> tuple[int, str, str]:
         row = entry(sock)
-        assert (int(row["owner"]), row["prio"]) == (workers[1].pid, "120")
-        # When it is gone, the next most important of those that hold the socket is not yet known
-        # to receive; but its priority must not outlive it for long.
-        workers[1].end()
+        return int(row["owner"]), row["prio"], row["learnt"]
 
-        def by_another() -> bool:
-            pressed.again()
-            workers[2].begin()
-            sender.sendto(b"x", sock.getsockname())
-            workers[2].finished()
-            return entry(sock)["prio"] == "125"
-
-        wait_for(by_another)
+    receive_until(by(*workers), lambda: owner()[2] == "receives")
+    receive_until(by(*workers), lambda: owner() == (workers[1].pid, "120", "receives"))
+    by(workers[0])()
+    assert owner() == (workers[1].pid, "120", "receives")
+    # Its priority does not outlive it for long.
+    workers[1].end()
+    receive_until(by(workers[2], workers[0]), lambda: owner()[:2] == (workers[2].pid, "125"))
+    for worker in (workers[0], workers[2]):
+        worker.end()
 
 
 @inside()
 def test_a_socket_handed_over_belongs_to_who_receives() -> None:
     here, there = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
-    sender = udp()
-
-    def take() -> None:
-        _, ancillary, *_ = there.recvmsg(1, 100)
-        fds = array.array("i", ancillary[0][2])
-        taken = socket.socket(fileno=fds[0])
-        taken.recv(1)
-        kept.append(taken)
-
-    kept: list[socket.socket] = []
-    worker = Worker(take, nice=4)
-    handed = udp()
+    sender, handed = udp(), udp()
     to = handed.getsockname()
-    with pressure() as pressed:
-        wait_for(watching)
-        socket.send_fds(here, [b"x"], [handed.fileno()])
-        port = handed.getsockname()[1]
-        handed.close()
-        worker.begin()
-        pressed.again()
+    kept: list[socket.socket] = []
+
+    def take_and_receive() -> None:
+        if not kept:
+            fds = socket.recv_fds(there, 1, 1)[1]
+            kept.append(socket.socket(fileno=fds[0]))
+        kept[0].recv(1)
+
+    worker = Worker(take_and_receive, nice=4)
+    socket.send_fds(here, [b"x"], [handed.fileno()])
+    handed.close()
+
+    def row() -> dict[str, str]:
+        (found,) = [row for row in sockets() if row["local"].endswith(f":{to[1]}")]
+        return found
+
+    def receive() -> None:
         sender.sendto(b"x", to)
-        worker.finished()
-        rows = [row for row in sockets() if row["local"].endswith(f":{port}")]
-        assert [(int(row["owner"]), row["prio"]) for row in rows] == [(worker.pid, "124")]
-        worker.end()
-        assert not [row for row in sockets() if row["local"].endswith(f":{port}")]
+        worker.act()
+
+    receive_until(receive, lambda: row()["learnt"] == "receives")
+    assert (int(row()["owner"]), row()["prio"]) == (worker.pid, "124")
+    worker.end()
+    assert not [row for row in sockets() if row["local"].endswith(f":{to[1]}")]
 
 
 @inside()
@@ -285,19 +298,20 @@ def test_a_change_of_priority_is_seen() -> None:
     sock, sender = udp(), udp()
     os.setpriority(os.PRIO_PROCESS, 0, 11)
     assert entry(sock)["prio"] == "131"
-    with pressure() as pressed:
-        wait_for(watching)
-        os.setpriority(os.PRIO_PROCESS, 0, -3)
-        pressed.again()
+
+    def receive() -> None:
         sender.sendto(b"x", sock.getsockname())
         sock.recv(1)
-        assert entry(sock)["prio"] == "117"
-        os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(40))
-        assert entry(sock)["prio"] == "59"
-        os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))
-        os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
-        row = entry(sock)
-        assert (row["prio"], row["rank"]) == ("139", "0")
+
+    receive_until(receive, lambda: entry(sock)["learnt"] == "receives")
+    os.setpriority(os.PRIO_PROCESS, 0, -3)
+    assert entry(sock)["prio"] == "117"
+    os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(40))
+    assert entry(sock)["prio"] == "59"
+    os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))
+    os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
+    row = entry(sock)
+    assert (row["prio"], row["rank"]) == ("139", "0")
 
 
 @inside(common={"max_sockets": 64})
