@@ -45,6 +45,8 @@
 #define PRESSED_FOR	HZ
 #define PERIOD_PEACE	HZ
 #define PERIOD_PRESSED	(HZ / 10)
+#define LEARN_FIRST	3	/* periods of pressure */
+#define LEARN_AGAIN	20
 #define SAMPLE_MS	60
 #define SAMPLE_EVERY	(10 * HZ)
 #define SCAN_EVERY	(30 * HZ)
@@ -258,19 +260,30 @@ static bool due(u32 last, u32 every)
 	return time_after32((u32)jiffies, last + every);
 }
 
+/*
+ * Under pressure owners are learnt at once, and looked at again now and then:
+ * a probe on every receive call would cost just those who have too little.
+ */
+static bool learning(unsigned int round)
+{
+	return round < LEARN_FIRST || !(round % LEARN_AGAIN);
+}
+
 static void estimator(struct work_struct *work)
 {
-	static bool was_pressed;
+	static unsigned int round;	/* of pressure */
 	bool pressed = look_at_all();
 	unsigned long delay;
 
+	if (!pressed)
+		round = 0;
 	sample(!pressed && !sampling && due(last_sample, SAMPLE_EVERY));
-	pflow_probes_watch(pressed || sampling);
-	if (due(last_scan, pressed && !was_pressed ? SCAN_APART : SCAN_EVERY)) {
+	pflow_probes_watch(sampling || (pressed && learning(round)));
+	if (due(last_scan, pressed && !round ? SCAN_APART : SCAN_EVERY)) {
 		pflow_scan();
 		last_scan = jiffies;
 	}
-	was_pressed = pressed;
+	round += pressed;
 	delay = pressed ? PERIOD_PRESSED :
 		sampling ? msecs_to_jiffies(SAMPLE_MS) : PERIOD_PEACE;
 	queue_delayed_work(queue, &estimator_work, delay);

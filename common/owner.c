@@ -5,7 +5,7 @@
  * A process that merely has a socket open (it bound it, accepted it, was
  * handed it, or inherited it) is taken for its receiver only until one is seen
  * receiving. Of several receivers (threads, prefork workers) the one of
- * highest priority counts, as long as it has received within HOLD. What counts
+ * highest priority counts, as long as it has received within PFLOW_HOLD. What counts
  * is the thread that runs in recvmsg(), so servers on epoll and io_uring are
  * right, and so is a socket that was passed on.
  */
@@ -16,12 +16,11 @@
 #include "compat/compat.h"
 #include "internal.h"
 
-#define HOLD	(2 * HZ)
-
-static void snapshot(struct pflow_sock *entry, const struct sock *sk)
+static void snapshot(struct pflow_sock *entry, struct sock *sk)
 {
 	const struct inet_sock *inet = inet_sk(sk);
 
+	pflow_sock_settle(entry, sk);
 	WRITE_ONCE(entry->last_seen, (u32)jiffies);
 	WRITE_ONCE(entry->rmem, pflow_rmem(sk));
 	WRITE_ONCE(entry->rcvbuf, READ_ONCE(sk->sk_rcvbuf));
@@ -85,7 +84,7 @@ static bool counts(const struct pflow_sock *entry, const struct pflow_priority *
 {
 	return entry->learnt != PFLOW_RECEIVES || entry->pid == current->pid ||
 	       priority->rank >= entry->rank ||
-	       time_after32((u32)jiffies, entry->last_received + HOLD);
+	       time_after32((u32)jiffies, entry->last_received + PFLOW_HOLD);
 }
 
 /* TCP is never shed, but its receivers are among those it is shed for. */
@@ -98,7 +97,7 @@ static void note_tcp(int cpu, u8 rank, u32 now)
 		return;
 	load = per_cpu_ptr(&pflow_load, cpu);
 	if (rank < READ_ONCE(load->tcp_rank) &&
-	    time_before32(now, READ_ONCE(load->tcp_at) + HOLD))
+	    time_before32(now, READ_ONCE(load->tcp_at) + PFLOW_HOLD))
 		return;
 	if (READ_ONCE(load->tcp_rank) != rank)
 		WRITE_ONCE(load->tcp_rank, rank);
@@ -130,6 +129,7 @@ void pflow_owner_receives(struct sock *sk)
 	if (entry->pid == current->pid && entry->rank == priority.rank &&
 	    entry->learnt == PFLOW_RECEIVES) {
 		/* The usual case: nothing new, and nothing written in vain. */
+		pflow_sock_settle(entry, sk);
 		if (READ_ONCE(entry->last_received) != now)
 			WRITE_ONCE(entry->last_received, now);
 		if (READ_ONCE(entry->run_cpu) != cpu)

@@ -49,8 +49,9 @@ enum pflow_sock_flag {
  * struct pflow_sock - entry of the shared table, one a socket
  *
  * The first cache line is all that the packet path reads or writes, and only
- * while a CPU is watched. Its counters are approximate on purpose: plain
- * stores, no atomics, since a lost increment costs less than a bouncing line.
+ * while a CPU is watched. Its rate is approximate on purpose: plain stores, no
+ * atomics, since a lost increment costs less than a bouncing line. Drops are
+ * counted exactly.
  */
 struct pflow_sock {
 	struct hlist_node node;
@@ -64,9 +65,10 @@ struct pflow_sock {
 	u32 window_start;		/* jiffies; the paper's time */
 	u32 window_packets;
 	u32 over_since;			/* jiffies, odd, since fuller than T; or 0 */
+	atomic_t owed;			/* drops that sk_drops does not know of yet */
 
 	/* Written by drops and by whoever holds the socket; read by people. */
-	u32 early[PFLOW_DROPS] ____cacheline_aligned;
+	atomic_t early[PFLOW_DROPS] ____cacheline_aligned;
 	u32 rmem;			/* bytes the kernel drops on */
 	u32 rcvbuf;			/* bytes */
 	u32 drops;			/* sk_drops, early drops included */
@@ -92,7 +94,11 @@ struct pflow_sock {
 };
 
 /* table.c */
+#define PFLOW_HOLD	(5 * HZ)	/* a receiver counts so long after it received */
+
 struct pflow_sock *pflow_sock_find(const struct sock *sk);
+struct pflow_sock *pflow_sock_find_as(const struct sock *sk, u64 cookie);
+void pflow_sock_settle(struct pflow_sock *entry, struct sock *sk);
 
 /**
  * struct pflow_load - what the estimator knows of one CPU

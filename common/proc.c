@@ -108,9 +108,9 @@ static void show_socket(struct pflow_sock *entry, void *data)
 		   READ_ONCE(entry->rate), test_bit(PFLOW_SOCK_DS, &entry->flags),
 		   test_bit(PFLOW_SOCK_PP, &entry->flags), READ_ONCE(entry->rmem),
 		   READ_ONCE(entry->rcvbuf), READ_ONCE(entry->drops),
-		   READ_ONCE(entry->early[PFLOW_DROP_OVERLOAD]),
-		   READ_ONCE(entry->early[PFLOW_DROP_HARM]),
-		   READ_ONCE(entry->early[PFLOW_DROP_FULL]));
+		   atomic_read(&entry->early[PFLOW_DROP_OVERLOAD]),
+		   atomic_read(&entry->early[PFLOW_DROP_HARM]),
+		   atomic_read(&entry->early[PFLOW_DROP_FULL]));
 }
 
 /* A position is a hash chain, plus one for the heading. */

@@ -22,6 +22,7 @@
 #include <linux/spinlock.h>
 #include <linux/workqueue.h>
 
+#include "compat/compat.h"
 #include "internal.h"
 
 #define LOCKS		256
@@ -139,7 +140,19 @@ static u64 socket_cookie(struct sock *sk)
  */
 struct pflow_sock *pflow_sock_find(const struct sock *sk)
 {
-	u64 cookie = atomic64_read(&sk->sk_cookie);
+	return pflow_sock_find_as(sk, atomic64_read(&sk->sk_cookie));
+}
+EXPORT_SYMBOL_GPL(pflow_sock_find);
+
+/**
+ * pflow_sock_find_as() - look up a socket by its identity alone
+ * @sk: its address, which is not followed: the socket may be gone
+ * @cookie: its cookie
+ *
+ * Context: RCU read side; any. Return: as pflow_sock_find().
+ */
+struct pflow_sock *pflow_sock_find_as(const struct sock *sk, u64 cookie)
+{
 	struct pflow_sock *entry;
 
 	hlist_for_each_entry_rcu(entry, &buckets[bucket_of(sk)], node)
@@ -147,7 +160,21 @@ struct pflow_sock *pflow_sock_find(const struct sock *sk)
 			return entry;
 	return NULL;
 }
-EXPORT_SYMBOL_GPL(pflow_sock_find);
+EXPORT_SYMBOL_GPL(pflow_sock_find_as);
+
+/**
+ * pflow_sock_settle() - add to a socket's drop counter what was dropped without it
+ * @entry: the socket's entry
+ * @sk: the socket, which the caller may write to
+ *
+ * Context: RCU read side; any.
+ */
+void pflow_sock_settle(struct pflow_sock *entry, struct sock *sk)
+{
+	if (atomic_read(&entry->owed))
+		pflow_sk_drops_add(sk, atomic_xchg(&entry->owed, 0));
+}
+EXPORT_SYMBOL_GPL(pflow_sock_settle);
 
 static struct pflow_sock *entry_make(struct sock *sk, u64 cookie)
 {

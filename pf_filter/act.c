@@ -6,7 +6,9 @@
  * and "perf trace -e skb:kfree_skb" show names the cause, beside a reason of
  * the core's (a module cannot add reasons). The socket's drop counter and the
  * UDP counters go up as they would have further on: "ss -m" and nstat keep
- * telling what a receiver lost.
+ * telling what a receiver lost. A packet that was dropped without looking up
+ * its socket is owed to the counter until somebody holds the socket, within a
+ * jiffy under load.
  *
  * Context: softirq, RCU read side.
  */
@@ -31,9 +33,7 @@ static noinline void pflow_drop_harm(struct filter_packet *packet)
 
 static noinline void pflow_drop_full(struct filter_packet *packet)
 {
-	struct net *net = sock_net(packet->sk);
-
-	pflow_udp_stats_add(net, packet->v4, UDP_MIB_RCVBUFERRORS, packet->packets);
+	pflow_udp_stats_add(packet->net, packet->v4, UDP_MIB_RCVBUFERRORS, packet->packets);
 	free_as(packet, SKB_DROP_REASON_SOCKET_RCVBUFF);
 }
 
@@ -46,11 +46,11 @@ static noinline void pflow_drop_full(struct filter_packet *packet)
  */
 void filter_drop(struct filter_packet *packet, enum filter_outcome outcome)
 {
-	u32 *early = &packet->entry->early[(enum pflow_drop)outcome];
-
-	WRITE_ONCE(*early, *early + packet->packets);
-	pflow_sk_drops_add(packet->sk, packet->packets);
-	pflow_udp_stats_add(sock_net(packet->sk), packet->v4, UDP_MIB_INERRORS, packet->packets);
+	atomic_add(packet->packets, &packet->entry->early[(enum pflow_drop)outcome]);
+	atomic_add(packet->packets, &packet->entry->owed);
+	if (packet->sk)
+		pflow_sock_settle(packet->entry, packet->sk);
+	pflow_udp_stats_add(packet->net, packet->v4, UDP_MIB_INERRORS, packet->packets);
 	if (outcome == FILTER_DROP_OVERLOAD)
 		pflow_drop_overload(packet);
 	else if (outcome == FILTER_DROP_HARM)

@@ -64,9 +64,9 @@ static bool address_is_local(struct net *net, const struct net_device *dev, __be
 	return true;
 }
 
-static enum filter_outcome find4(struct filter_packet *packet, struct net *net)
+static enum filter_outcome parse4(struct filter_packet *packet)
 {
-	struct sk_buff *skb = packet->skb;
+	const struct sk_buff *skb = packet->skb;
 	const struct iphdr *iph = ip_hdr(skb);
 	unsigned int offset = skb_network_offset(skb) + sizeof(*iph);
 	const struct udphdr *uh;
@@ -81,20 +81,29 @@ static enum filter_outcome find4(struct filter_packet *packet, struct net *net)
 		return FILTER_PASS_NOT_PLAIN;
 	packet->local_port = ntohs(uh->dest);
 	packet->remote_port = ntohs(uh->source);
-	packet->sk = pflow_udp4_lookup(net, iph->saddr, uh->source, iph->daddr, uh->dest,
+	return FILTER_PASS;
+}
+
+static enum filter_outcome find4(struct filter_packet *packet)
+{
+	struct sk_buff *skb = packet->skb;
+	const struct iphdr *iph = ip_hdr(skb);
+
+	packet->sk = pflow_udp4_lookup(packet->net, iph->saddr, htons(packet->remote_port),
+				       iph->daddr, htons(packet->local_port),
 				       skb_valid_dst(skb) ? inet_iif(skb) : skb->skb_iif,
 				       inet_sdif(skb));
 	if (!packet->sk)
 		return FILTER_PASS_NO_RECEIVER;
-	if (!address_is_local(net, skb->dev, iph->daddr))
+	if (!address_is_local(packet->net, skb->dev, iph->daddr))
 		return FILTER_PASS_NOT_HOST;
 	return FILTER_PASS;
 }
 
 #if IS_ENABLED(CONFIG_IPV6)
-static enum filter_outcome find6(struct filter_packet *packet, struct net *net)
+static enum filter_outcome parse6(struct filter_packet *packet)
 {
-	struct sk_buff *skb = packet->skb;
+	const struct sk_buff *skb = packet->skb;
 	const struct ipv6hdr *ip6h = ipv6_hdr(skb);
 	unsigned int offset = skb_network_offset(skb) + sizeof(*ip6h);
 	const struct udphdr *uh;
@@ -108,18 +117,32 @@ static enum filter_outcome find6(struct filter_packet *packet, struct net *net)
 		return FILTER_PASS_NOT_PLAIN;
 	packet->local_port = ntohs(uh->dest);
 	packet->remote_port = ntohs(uh->source);
-	packet->sk = pflow_udp6_lookup(net, &ip6h->saddr, uh->source, &ip6h->daddr, uh->dest,
+	return FILTER_PASS;
+}
+
+static enum filter_outcome find6(struct filter_packet *packet)
+{
+	struct sk_buff *skb = packet->skb;
+	const struct ipv6hdr *ip6h = ipv6_hdr(skb);
+
+	packet->sk = pflow_udp6_lookup(packet->net, &ip6h->saddr, htons(packet->remote_port),
+				       &ip6h->daddr, htons(packet->local_port),
 				       inet6_iif(skb), inet6_sdif(skb));
 	if (!packet->sk)
 		return FILTER_PASS_NO_RECEIVER;
-	if (!ipv6_chk_addr(net, &ip6h->daddr, skb->dev, 0))
+	if (!ipv6_chk_addr(packet->net, &ip6h->daddr, skb->dev, 0))
 		return FILTER_PASS_NOT_HOST;
 	return FILTER_PASS;
 }
 #else
-static enum filter_outcome find6(struct filter_packet *packet, struct net *net)
+static enum filter_outcome parse6(struct filter_packet *packet)
 {
 	return FILTER_PASS_OTHER_PROTOCOL;
+}
+
+static enum filter_outcome find6(struct filter_packet *packet)
+{
+	return FILTER_PASS_NO_RECEIVER;
 }
 #endif
 
@@ -171,6 +194,7 @@ static enum filter_outcome find_entry(struct filter_packet *packet)
 	packet->entry = pflow_sock_find(packet->sk);
 	if (!packet->entry)
 		return FILTER_PASS_UNTRACKED;
+	filter_remember(packet);
 	packet->full = would_drop(packet, packet->sk);
 	return FILTER_PASS;
 }
@@ -186,8 +210,23 @@ static unsigned int packet_count(const struct sk_buff *skb)
 }
 
 /**
+ * filter_find() - look up a packet's socket
+ * @packet: parsed; @sk, @entry and @full are filled in
+ *
+ * Context: softirq, RCU read side. Return: %FILTER_PASS if it may be judged,
+ * or why it may not.
+ */
+enum filter_outcome filter_find(struct filter_packet *packet)
+{
+	enum filter_outcome outcome = packet->v4 ? find4(packet) : find6(packet);
+
+	return outcome == FILTER_PASS ? find_entry(packet) : outcome;
+}
+
+/**
  * filter_classify() - find a packet's receiver
- * @packet: @skb is set, the rest is filled in
+ * @packet: @skb is set, the rest is filled in; @sk stays NULL if the receiver
+ *	was recalled without its socket
  * @state: of the hook
  *
  * Context: softirq, RCU read side. Return: %FILTER_PASS if it may be judged,
@@ -206,6 +245,9 @@ enum filter_outcome filter_classify(struct filter_packet *packet,
 	packet->v4 = state->pf == NFPROTO_IPV4;
 	packet->packets = packet_count(skb);
 	packet->loopback = state->in->flags & IFF_LOOPBACK;
-	outcome = packet->v4 ? find4(packet, state->net) : find6(packet, state->net);
-	return outcome == FILTER_PASS ? find_entry(packet) : outcome;
+	packet->net = state->net;
+	outcome = packet->v4 ? parse4(packet) : parse6(packet);
+	if (outcome != FILTER_PASS || filter_recall(packet))
+		return outcome;
+	return filter_find(packet);
 }

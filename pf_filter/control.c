@@ -134,6 +134,11 @@ static void store_cut(u32 *word, struct pflow_cut cut)
 	WRITE_ONCE(*word, (u32)cut.level << 16 | cut.share);
 }
 
+static bool cutting(const struct control *control)
+{
+	return READ_ONCE(control->queue) || READ_ONCE(control->harm);
+}
+
 static u32 keep_under(const u32 *cut, const struct control *control,
 		      const struct pflow_sock *entry, u16 level)
 {
@@ -144,6 +149,16 @@ static u32 keep_under(const u32 *cut, const struct control *control,
 	return pflow_keep(share, READ_ONCE(entry->rate),
 			  READ_ONCE(control->levels[level].top_rate),
 			  READ_ONCE(filter_knobs[FILTER_KNOB_FLOOR].value));
+}
+
+/**
+ * filter_control_idle() - is nobody shed for what happens on this CPU?
+ *
+ * Return: whether this CPU's controllers are at rest.
+ */
+bool filter_control_idle(void)
+{
+	return !cutting(this_cpu_ptr(controls));
 }
 
 /**
@@ -202,7 +217,7 @@ static u16 served_level(const struct control *control, const struct pflow_load *
 	for (level = PFLOW_LEVELS - 1; level >= 0; level--)
 		if (control->levels[level].top_rate && recent(now, control->levels[level].seen))
 			break;
-	if (READ_ONCE(load->tcp_rank) && recent(now, READ_ONCE(load->tcp_at)))
+	if (READ_ONCE(load->tcp_rank) && time_before32(now, READ_ONCE(load->tcp_at) + PFLOW_HOLD))
 		level = max_t(int, level, pflow_level(READ_ONCE(load->tcp_rank), false));
 	return level + 1;
 }
@@ -289,11 +304,6 @@ static void age_levels(struct control *control, u32 now)
 		if (top)
 			WRITE_ONCE(level->top_rate, recent(now, level->seen) ? top - top / 64 : 0);
 	}
-}
-
-static bool cutting(const struct control *control)
-{
-	return READ_ONCE(control->queue) || READ_ONCE(control->harm);
 }
 
 /* From here on count anew: what came before was no control interval. */

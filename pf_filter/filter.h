@@ -33,7 +33,8 @@ int filter_exempt_setup(void);
 /**
  * struct filter_packet - a packet for one receiver of this host
  * @skb: its buffer; several packets where GRO merged them
- * @sk: the receiving socket, held by RCU
+ * @net: the namespace it arrived in
+ * @sk: the receiving socket, held by RCU; NULL if only @entry is known
  * @entry: its entry in the shared table
  * @packets: how many the buffer carries
  * @full: the socket would drop it
@@ -44,6 +45,7 @@ int filter_exempt_setup(void);
  */
 struct filter_packet {
 	struct sk_buff *skb;
+	struct net *net;
 	struct sock *sk;
 	struct pflow_sock *entry;
 	unsigned int packets;
@@ -73,6 +75,11 @@ enum filter_outcome {
 /* classify.c */
 enum filter_outcome filter_classify(struct filter_packet *packet,
 				    const struct nf_hook_state *state);
+enum filter_outcome filter_find(struct filter_packet *packet);
+
+/* recall.c */
+void filter_remember(const struct filter_packet *packet);
+bool filter_recall(struct filter_packet *packet);
 
 /* judge.c */
 enum filter_outcome filter_judge(struct filter_packet *packet);
@@ -96,6 +103,7 @@ struct pflow_verdict {
 	enum filter_outcome otherwise;
 };
 
+bool filter_control_idle(void);
 struct pflow_verdict filter_control_ask(const struct pflow_sock *entry, u16 level);
 u32 filter_random(void);
 void filter_control_status(struct seq_file *m);

@@ -2,14 +2,15 @@
 /*
  * Judge: the paper's conditions (section 3.1.1), anew for each packet.
  *
- * B2 first: what the socket would drop anyway is dropped now, surely, unless
+ * B1 first, since it needs no socket: where this CPU, or the CPU on which the
+ * receiver runs, is in trouble, a packet of a less important receiver is
+ * dropped with the probability that the controllers ask for. Loopback has no
+ * receive queue to relieve and its sender runs on this host, so B1 leaves it
+ * alone.
+ *
+ * Then B2: what the socket would drop anyway is dropped now, surely, unless
  * pf_mm can still grow the buffer. Nothing is latched: the same comparison that
  * the kernel makes at the end of the path is made here.
- *
- * Then B1: where this CPU, or the CPU on which the receiver runs, is in
- * trouble, a packet of a less important receiver is dropped with the
- * probability that the controllers ask for. Loopback has no receive queue to
- * relieve and its sender runs on this host, so B1 leaves it alone.
  *
  * Context: softirq, RCU read side.
  */
@@ -18,7 +19,6 @@
 
 #define OVER_FOR	msecs_to_jiffies(50)
 #define OVER_STALE	HZ		/* nobody looked meanwhile */
-#define RECEIVING	(2 * HZ)
 
 /* The paper's T, one half: fuller than that, for a while, is trouble too. */
 static bool stays_over(struct pflow_sock *entry, const struct sock *sk)
@@ -50,7 +50,7 @@ static bool stays_over(struct pflow_sock *entry, const struct sock *sk)
 static bool receiving(const struct pflow_sock *entry)
 {
 	return READ_ONCE(entry->learnt) == PFLOW_RECEIVES &&
-	       time_before32((u32)jiffies, READ_ONCE(entry->last_received) + RECEIVING);
+	       time_before32((u32)jiffies, READ_ONCE(entry->last_received) + PFLOW_HOLD);
 }
 
 static void note_socket_drops(struct pflow_sock *entry, bool dropping)
@@ -63,6 +63,30 @@ static void note_socket_drops(struct pflow_sock *entry, bool dropping)
 		clear_bit(PFLOW_SOCK_DS, &entry->flags);
 }
 
+/* B1; a packet survives it with what the controllers leave its receiver. */
+static enum filter_outcome judge_rank(const struct filter_packet *packet, u16 level)
+{
+	struct pflow_verdict verdict = filter_control_ask(packet->entry, level);
+
+	if (verdict.keep >= PFLOW_ONE || filter_random() % PFLOW_ONE < verdict.keep)
+		return FILTER_PASS;
+	return verdict.otherwise;
+}
+
+/* B2, and what a full or filling buffer tells of the receiver. */
+static enum filter_outcome judge_socket(const struct filter_packet *packet, u16 level)
+{
+	struct pflow_sock *entry = packet->entry;
+
+	note_socket_drops(entry, packet->full);
+	if ((packet->full || stays_over(entry, packet->sk)) && receiving(entry))
+		filter_control_harm(READ_ONCE(entry->run_cpu), level);
+	if (!packet->full)
+		return FILTER_PASS;
+	pflow_load_raise(smp_processor_id());
+	return test_bit(PFLOW_SOCK_GROWS, &entry->flags) ? FILTER_PASS : FILTER_DROP_FULL;
+}
+
 /**
  * filter_judge() - decide about a packet
  * @packet: classified
@@ -72,31 +96,28 @@ static void note_socket_drops(struct pflow_sock *entry, bool dropping)
 enum filter_outcome filter_judge(struct filter_packet *packet)
 {
 	struct pflow_sock *entry = packet->entry;
-	struct pflow_verdict verdict;
-	bool over;
+	enum filter_outcome outcome;
 	u16 level;
 
 	pflow_sock_arrival(entry, packet->packets);
-	note_socket_drops(entry, packet->full);
-	over = packet->full || stays_over(entry, packet->sk);
-	if (!this_cpu_read(pflow_load.pressed))
+	if (!this_cpu_read(pflow_load.pressed)) {
+		note_socket_drops(entry, packet->full);
 		return FILTER_PASS;
+	}
 	if (filter_exempt(packet->local_port, packet->remote_port, READ_ONCE(entry->rate)))
 		return FILTER_PASS_EXEMPT;
 
 	level = pflow_level(READ_ONCE(entry->rank), test_bit(PFLOW_SOCK_PP, &entry->flags));
-	if (over && receiving(entry))
-		filter_control_harm(READ_ONCE(entry->run_cpu), level);
-	if (!packet->loopback)
+	if (!packet->loopback) {
 		filter_control_arrival(entry, level, packet->packets);
-	if (packet->full) {
-		pflow_load_raise(smp_processor_id());
-		return test_bit(PFLOW_SOCK_GROWS, &entry->flags) ? FILTER_PASS : FILTER_DROP_FULL;
+		outcome = judge_rank(packet, level);
+		if (outcome != FILTER_PASS)
+			return outcome;
 	}
-	if (packet->loopback)
-		return FILTER_PASS;
-	verdict = filter_control_ask(entry, level);
-	if (verdict.keep >= PFLOW_ONE || filter_random() % PFLOW_ONE < verdict.keep)
-		return FILTER_PASS;
-	return verdict.otherwise;
+	if (!packet->sk) {
+		outcome = filter_find(packet);
+		if (outcome != FILTER_PASS)
+			return outcome;
+	}
+	return judge_socket(packet, level);
 }

@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * Recall: whose the packets of a flow were, a moment ago.
+ *
+ * Under overload most packets of the receivers that are shed are dropped by
+ * B1, which asks for the receiver's place in the order and not for its socket.
+ * Looking up the socket for each of them would be the dearest part of the drop.
+ * So a few flows are remembered for each CPU, for the rest of the jiffy: flow,
+ * and the identity of the socket, never followed; the entry is looked up by
+ * it, and if it is gone the flow is unknown. A packet that B1 lets through has
+ * its socket looked up as ever, and B2 is judged by that.
+ *
+ * The slots are this CPU's own and used with softirqs off, which excludes all
+ * others, except on PREEMPT_RT, where nothing is remembered.
+ *
+ * Context: softirq, RCU read side.
+ */
+#include <linux/hash.h>
+#include <linux/ip.h>
+
+#include "filter.h"
+
+#define SLOT_BITS	6
+
+/**
+ * struct flow - one remembered flow
+ * @net: namespace, an identity
+ * @sk: receiving socket, an identity
+ * @cookie: its cookie
+ * @remote: source address
+ * @local: destination address
+ * @ports: source and destination port
+ * @iif: device by which it came
+ * @until: jiffies in which this is known to be so
+ */
+struct flow {
+	const struct net *net;
+	const struct sock *sk;
+	u64 cookie;
+	__be32 remote;
+	__be32 local;
+	u32 ports;
+	int iif;
+	u32 until;
+};
+
+static DEFINE_PER_CPU(struct flow [1 << SLOT_BITS], flows);
+
+static u32 ports_of(const struct filter_packet *packet)
+{
+	return (u32)packet->remote_port << 16 | packet->local_port;
+}
+
+static struct flow *slot_of(const struct filter_packet *packet)
+{
+	u32 key = (__force u32)ip_hdr(packet->skb)->saddr ^ ports_of(packet);
+
+	return &(*this_cpu_ptr(&flows))[hash_32(key, SLOT_BITS)];
+}
+
+static bool usable(const struct filter_packet *packet)
+{
+	return !IS_ENABLED(CONFIG_PREEMPT_RT) && packet->v4 && !filter_control_idle();
+}
+
+/**
+ * filter_remember() - keep whose a packet is for the next ones of its flow
+ * @packet: classified; its receiver depends on nothing but the flow
+ */
+void filter_remember(const struct filter_packet *packet)
+{
+	const struct iphdr *iph = ip_hdr(packet->skb);
+	struct flow *flow;
+
+	if (!usable(packet))
+		return;
+	flow = slot_of(packet);
+	flow->net = packet->net;
+	flow->sk = packet->sk;
+	flow->cookie = packet->entry->cookie;
+	flow->remote = iph->saddr;
+	flow->local = iph->daddr;
+	flow->ports = ports_of(packet);
+	flow->iif = packet->skb->skb_iif;
+	flow->until = jiffies;
+}
+
+/**
+ * filter_recall() - does this packet belong to a flow just seen?
+ * @packet: parsed; its @entry is filled in if so
+ *
+ * Return: whether it does.
+ */
+bool filter_recall(struct filter_packet *packet)
+{
+	const struct iphdr *iph = ip_hdr(packet->skb);
+	const struct flow *flow;
+
+	if (!usable(packet))
+		return false;
+	flow = slot_of(packet);
+	if (flow->until != (u32)jiffies || flow->ports != ports_of(packet) ||
+	    flow->remote != iph->saddr || flow->local != iph->daddr ||
+	    flow->iif != packet->skb->skb_iif || flow->net != packet->net)
+		return false;
+	packet->entry = pflow_sock_find_as(flow->sk, flow->cookie);
+	return packet->entry;
+}
