@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from experiments import chart, result, runner
+from experiments.u1 import overload
 from rig.kernels import Kernel
 from rig.traffic import LIGHT, Tool
 
@@ -19,11 +20,12 @@ SECONDS = 3.0
 
 
 def run(
-    kernel: Kernel, tool: Tool, pps: float, directory: Path, say: Callable[[str], None]
+    kernel: Kernel, tool: Tool, pps: float | None, directory: Path, say: Callable[[str], None]
 ) -> None:
     # Only the rig's own receiver can be given work to do.
     names = [name for name in runner.EXPERIMENTS if name == "U1" or tool is LIGHT]
     with runner.booted(kernel, say) as guest:
+        pps = pps or overload(guest, tool, say)
         results = [
             runner.run(name, guest, tool, ["all"], REPEATS, SECONDS, pps, say) for name in names
         ]

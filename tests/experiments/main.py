@@ -14,7 +14,6 @@ from rig.kernels import REPO, SERIES, kernel
 from rig.traffic import TOOLS
 
 ARMS = "stock,shed-all,rmem4m"
-IPERF3_PPS = 12_000  # its receivers are heavier: this overloads them as much
 
 
 def main() -> None:
@@ -31,7 +30,7 @@ def parser() -> argparse.ArgumentParser:
         command.add_argument("--arms", default=ARMS, help=arms)
         command.add_argument("--repeat", type=int, default=5, metavar="N", help="of each arm (5)")
         command.add_argument("--seconds", type=float, default=4.0, help="measured in a run (4)")
-        command.set_defaults(do=run_experiment, experiment=name)
+        command.set_defaults(do=run_experiment, experiment=name, pps=OFFERED_PPS)
         add_load(command)
         add_common(command)
     command = commands.add_parser("cost", help="instructions a packet, deterministic")
@@ -42,14 +41,17 @@ def parser() -> argparse.ArgumentParser:
     add_load(command)
     command.add_argument("--directory", type=Path, default=REPO / "build" / "demo")
     command.add_argument("--kernel", default="6.12", choices=SERIES, help="(6.12)")
-    command.set_defaults(do=run_demo)
+    command.set_defaults(do=run_demo, pps="auto")
     return top
 
 
 def add_load(command: argparse.ArgumentParser) -> None:
     command.add_argument("--tool", default="light", choices=sorted(TOOLS), help="(light)")
     command.add_argument(
-        "--pps", type=float, help=f"sent to each receiver ({OFFERED_PPS}; {IPERF3_PPS} for iperf3)"
+        "--pps",
+        type=lambda text: None if text == "auto" else float(text),
+        help=f"sent to each receiver, or auto: what the stock kernel delivers "
+        f"two thirds of, at most {OFFERED_PPS} (%(default)s)",
     )
 
 
@@ -68,7 +70,7 @@ def run_experiment(options: argparse.Namespace) -> None:
             options.arms.split(","),
             options.repeat,
             options.seconds,
-            offered(options),
+            options.pps,
             say,
         )
     print(result.table(found))
@@ -82,13 +84,7 @@ def run_cost(options: argparse.Namespace) -> None:
 
 
 def run_demo(options: argparse.Namespace) -> None:
-    demo.run(
-        kernel(options.kernel), TOOLS[options.tool], offered(options), options.directory, Say()
-    )
-
-
-def offered(options: argparse.Namespace) -> float:
-    return options.pps or (IPERF3_PPS if options.tool == "iperf3" else OFFERED_PPS)
+    demo.run(kernel(options.kernel), TOOLS[options.tool], options.pps, options.directory, Say())
 
 
 def keep(options: argparse.Namespace, found: result.Json) -> None:

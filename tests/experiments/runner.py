@@ -12,7 +12,7 @@ from pathlib import Path
 from experiments.arms import arms
 from experiments.measure import Load, Run, measure
 from experiments.result import Json, result_json
-from experiments.u1 import u1, u1w
+from experiments.u1 import overload, u1, u1w
 from rig.guest import Guest
 from rig.kernels import Kernel
 from rig.traffic import Tool
@@ -52,10 +52,12 @@ def run(
     names: Sequence[str],
     repeats: int,
     seconds: float,
-    pps: float,
+    pps: float | None,
     say: Say,
 ) -> Json:
-    """Run every arm so often, and give the result."""
+    """Run every arm so often, and give the result; with no rate, find an overload."""
+    if pps is None:
+        pps = overload(guest, tool, say)
     chosen = arms(names)
     runs: dict[str, list[Run]] = {arm.name: [] for arm in chosen}
     total = repeats * len(chosen)
