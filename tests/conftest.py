@@ -16,8 +16,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--packets",
         type=int,
-        default=100_000,
-        help="how many the test of peace sends (100000; a release deserves 10 million)",
+        default=50_000,
+        help="how many the test of peace sends (50000; a release deserves 10 million)",
     )
 
 

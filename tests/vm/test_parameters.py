@@ -40,7 +40,7 @@ def test_the_metrics_are_openmetrics(guest: Guest) -> None:
 def test_nothing_is_left_after_unloading(guest: Guest) -> None:
     def left() -> str:
         return guest.run(
-            "ls -d /proc/packetflow /sys/kernel/slab/pflow_sock /sys/module/pf_*;"
+            "ls -d /proc/packetflow /sys/module/pf_*;"
             "cat /sys/kernel/debug/kprobes/list; grep pf_ /proc/modules; grep pflow /proc/kallsyms;"
             "nft list hooks 2>/dev/null | grep -i pf_",
             check=False,

@@ -1,0 +1,189 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Coming and going under traffic: modules, sockets, processes, namespaces.
+
+Four CPUs, so that what may race does. The kernel's log is the judge: the guest
+is searched for complaints after every test.
+"""
+
+import os
+import random
+import signal
+import socket
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+
+from inside import inside, mark
+from inside.net import Namespace, Pressure, udp
+from inside.suite import dropped, metric, set_knob, sockets, wait_for
+from rig.guest import Guest
+
+CYCLES = 70  # on each kernel; some 200 in all
+AT_ONCE = 10
+
+TRAFFIC = r"""
+import os, socket, time
+full = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+full.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1)
+full.bind(("127.0.0.1", 9000))
+served = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+served.bind(("127.0.0.1", 9001))
+served.setblocking(False)
+for cpu in range(3):
+    if not os.fork():
+        os.sched_setaffinity(0, {cpu})
+        break
+out = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+while True:
+    time.sleep(0.002)
+    for port in (9000, 9001) * 10:
+        out.sendto(b"x" * 200, ("127.0.0.1", port))
+    try:
+        while True:
+            served.recv(300)
+    except BlockingIOError:
+        pass
+    short = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    short.bind(("127.0.0.1", 0))
+    short.close()
+"""
+
+CYCLE = """
+set -e
+for cycle in $(seq {cycles}); do
+    insmod {common}
+    insmod {filter}
+    if [ $((cycle % 2)) = 0 ]; then cat /proc/packetflow/sockets >/dev/null; fi
+    rmmod pf_filter
+    if [ $((cycle % 3)) = 0 ]; then insmod {filter}; rmmod pf_filter; fi
+    rmmod pf_common
+done
+"""
+
+
+@mark.cpus(4)
+@mark.parametrize("part", range(CYCLES // AT_ONCE))
+def test_loading_and_unloading_under_traffic(guest: Guest, part: int) -> None:
+    build = guest.kernel.build
+    paths = {"common": build / "common/pf_common.ko", "filter": build / "pf_filter/pf_filter.ko"}
+    # Read over the share and parsed once, not at every cycle.
+    for name, path in paths.items():
+        guest.run(["strip", "-d", "-o", f"/tmp/{name}.ko", str(path)])
+    guest.run(["ip", "link", "set", "lo", "up"])
+    # Most of a cycle is waiting for grace periods, long ones on emulated CPUs.
+    guest.write("/sys/kernel/rcu_expedited", "1")
+    traffic = guest.spawn(["python3", "-c", TRAFFIC])
+    try:
+        script = CYCLE.format(cycles=AT_ONCE, common="/tmp/common.ko", filter="/tmp/filter.ko")
+        guest.run(script, timeout=200)
+        assert traffic.alive()
+    finally:
+        traffic.signal(signal.SIGKILL)
+        guest.write("/sys/kernel/rcu_expedited", "0")
+    assert "pf_" not in guest.read("/proc/modules")
+    assert "pf_common" not in guest.run("cat /sys/kernel/debug/kprobes/list /proc/kallsyms").out
+
+
+@contextmanager
+def busy(*actions: Callable[[], object]) -> Iterator[None]:
+    """Child processes that do this over and over."""
+    children = []
+    for action in actions:
+        child = os.fork()
+        if not child:
+            while True:
+                with suppress(OSError):
+                    action()
+        children.append(child)
+    try:
+        yield
+    finally:
+        for child in children:
+            os.kill(child, signal.SIGKILL)
+            os.waitpid(child, 0)
+
+
+def seconds(length: float) -> Iterator[float]:
+    end = time.monotonic() + length
+    while (now := time.monotonic()) < end:
+        yield now
+
+
+@mark.cpus(4)
+@inside()
+def test_sockets_that_close_while_packets_fly() -> None:
+    ports = range(9100, 9108)
+    out = udp()
+
+    def send() -> None:
+        for port in ports:
+            out.sendto(b"x" * 300, ("127.0.0.1", port))
+
+    with busy(send, send):
+        for _ in seconds(6):
+            made = []
+            for port in ports:
+                sock = udp("127.0.0.1", port, 1)
+                made.append(sock)
+            for sock in made:
+                with suppress(BlockingIOError):
+                    sock.recv(400, socket.MSG_DONTWAIT)
+                sock.close()
+    assert dropped()["socket_full"] > 0
+
+
+@mark.cpus(4)
+@inside()
+def test_processes_that_die_while_packets_fly() -> None:
+    out = udp()
+
+    def send() -> None:
+        for _ in range(20):
+            out.sendto(b"x" * 300, ("127.0.0.1", 9200))
+
+    before = metric("packetflow_sockets")[""]
+    with busy(send, send):
+        for _ in seconds(6):
+            child = os.fork()
+            if not child:
+                sock = udp("127.0.0.1", 9200, 1)
+                sock.recv(400)
+                sock.recv(400)
+                time.sleep(10)
+            time.sleep(random.random() / 20)
+            os.kill(child, signal.SIGKILL)
+            os.waitpid(child, 0)
+            sockets()
+    wait_for(lambda: metric("packetflow_sockets")[""] == before)
+
+
+@mark.cpus(4)
+@inside()
+def test_namespaces_that_go_while_packets_fly() -> None:
+    before = metric("packetflow_sockets")[""]
+
+    def come_and_go() -> None:
+        child = os.fork()
+        if not child:
+            with Namespace():
+                full = Pressure()
+                other = udp("::1")
+                for _ in range(100):
+                    full.again()
+                    other.sendto(b"x", other.getsockname()[:2])
+            os._exit(0)
+        time.sleep(random.random() / 5)
+        with suppress(ProcessLookupError):
+            os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+
+    def switch() -> None:
+        set_knob("enable", 0)
+        time.sleep(random.random() / 10)
+        set_knob("enable", 1)
+        time.sleep(random.random() / 10)
+
+    with busy(come_and_go, come_and_go, switch):
+        time.sleep(8)
+    set_knob("enable", 1)
+    wait_for(lambda: metric("packetflow_sockets")[""] <= before)

@@ -1,0 +1,78 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Without overload the suite drops nothing, ever, and is not seen."""
+
+import os
+import subprocess
+import time
+
+import pytest
+from inside import inside, mark
+from inside.net import Peer, datagram, drain, drops, port_of, udp
+from inside.suite import dropped, metric, observed
+from rig.guest import Guest
+from rig.link import GUEST4
+from rig.traffic import LIGHT, Flow, await_bound
+
+PPS = 2_500  # far from what an emulated CPU can take, even on a busy host
+
+
+@mark.cpus(1, 4)
+@inside()
+def test_peace_is_left_in_peace() -> None:
+    """All that is sent is received, in order, whatever the priority of the receiver."""
+    os.nice(19)
+    peer = Peer()
+    pairs = [(udp("127.0.0.1"), udp("127.0.0.1")), (udp(peer.ours4), peer.udp())]
+    pairs += [(udp("::1"), udp("::1")), (udp(peer.ours6), peer.udp(peer.theirs6))]
+    for batch in range(100):
+        wanted = [datagram(batch * 20 + number, 200) for number in range(20)]
+        for receiver, sender in pairs:
+            to = (receiver.getsockname()[0], port_of(receiver))
+            for data in wanted:
+                sender.sendto(data, to)
+            got: list[bytes] = []
+            until = time.monotonic() + 10
+            while len(got) < len(wanted) and time.monotonic() < until:
+                got += drain(receiver)
+            assert got == wanted
+            assert drops(receiver) == 0
+    assert sum(dropped().values()) == sum(observed().values()) == 0
+    assert set(metric("packetflow_cpu_pressed").values()) == {0}
+
+
+def all_drops(guest: Guest) -> int:
+    lines = guest.read("/proc/packetflow/metrics").splitlines()
+    return sum(int(line.split()[-1]) for line in lines if line.startswith("packetflow_filter_drop"))
+
+
+@pytest.mark.timeout(3600)
+def test_no_packet_of_many_is_dropped(guest: Guest, request: pytest.FixtureRequest) -> None:
+    count = request.config.getoption("--packets")
+    guest.write("/proc/sys/net/core/rmem_max", str(16 << 20))
+    guest.load("pf_filter")
+    ports = {5001: 0, 5002: 19}
+    receivers = [LIGHT.receiver(guest, port, nice, rcvbuf=8 << 20) for port, nice in ports.items()]
+    sent = LIGHT.send([Flow(port, PPS) for port in ports], 64, count / PPS / len(ports))
+    told = all_drops(guest)
+    got = [receiver.finish() for receiver in receivers]
+    assert told == 0
+    assert sum(sent.packets.values()) >= 0.9 * count
+    assert [one.packets for one in got] == [sent.packets[port] for port in ports]
+
+
+def test_a_bulk_transfer_is_no_overload(guest: Guest) -> None:
+    """A small flow of low priority beside TCP at the speed of the device."""
+    guest.load("pf_filter")
+    receiver = LIGHT.receiver(guest, 5001, 19)
+    server = guest.spawn(["iperf3", "-s", "-1", "-p", "5300"])
+    await_bound(guest, "tcp", 5300)
+    bulk = subprocess.Popen(
+        ["iperf3", "-c", GUEST4, "-p", "5300", "-t", "4"], stdout=subprocess.PIPE
+    )
+    sent = LIGHT.send([Flow(5001, 200)], 64, 3)
+    assert bulk.wait(60) == 0
+    told = all_drops(guest)
+    got = receiver.finish()
+    server.wait()
+    assert told == 0
+    assert got.packets == sent.packets[5001]
