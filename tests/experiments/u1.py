@@ -3,9 +3,8 @@
 
 In U1w every packet costs its receiver as much busy work as lets one receiver
 alone, with a 4 MiB buffer, take CAPACITY of what it is sent. That loop count is
-found in the guest at the start: at an offered rate of exactly that capacity, the
-time a packet takes is linear in the loops as long as the receiver is overloaded,
-so two overloaded runs give a line, and it is followed down to that rate.
+found in the guest at the start, by halving: the most loops with which one receiver
+that is sent exactly so much still takes all of it.
 
 The rate of the papers, OFFERED_PPS to each, is an overload of a certain size only
 on a machine of a certain speed: there the stock kernel delivers some two thirds.
@@ -28,13 +27,11 @@ OFFERED_PPS = 37_000
 SLOWEST_PPS = 2_000
 DELIVERED = 0.67  # of what is sent, by the stock kernel
 CAPACITY = 1.1
-CALIBRATION_SECONDS = 2.0
 OVERLOAD_ROUNDS = 6
 DELIVERED_TOLERANCE = 0.06
-CALIBRATION_ROUNDS = 4
-CLOSE_ENOUGH = 1.03
-OVERLOADING = (1.2, 2.0)  # work that is this much of a packet's time overloads surely
-SLOWEST_LOOP = 0.5  # of its time when calibrated alone: a bound against noise
+CALIBRATION_ROUNDS = 6
+ALL_TAKEN = 0.98  # of the rate, within what a measurement can tell
+CALIBRATION_SECONDS = 2.0
 
 U1 = Load(ports=(5000, 5001, 5002), nices=(0, 5, 10), pps=OFFERED_PPS)
 
@@ -60,29 +57,22 @@ def overload(guest: Guest, tool: Tool, say: Callable[[str], None]) -> float:
 
 
 def calibrate(guest: Guest, pps: float, say: Callable[[str], None]) -> int:
-    """The loops a packet that leave one receiver CAPACITY of the offered rate."""
+    """The most loops a packet with which one receiver alone takes CAPACITY of the rate."""
     loops_per_us = float(guest.run([str(programs() / "udp_recv"), "--calibrate"]).out)
     wanted = pps * CAPACITY
-    wanted_us = 1e6 / wanted
     arm = Arm("rmem4m")
-
-    def packet_us(loops: int) -> float:
-        alone = Load(ports=U1.ports[:1], nices=U1.nices[:1], pps=wanted, work=loops)
-        return 1e6 / measure(guest, arm, alone, LIGHT, CALIBRATION_SECONDS).accounts[0].received_pps
-
-    low, high = (round(factor * wanted_us * loops_per_us) for factor in OVERLOADING)
-    low_us, high_us = packet_us(low), packet_us(high)
+    # Nothing takes it in time with a packet's whole share of the processor as work.
+    low, high = 0, round(1e6 / wanted * loops_per_us)
     for _ in range(CALIBRATION_ROUNDS):
-        slope = max((high_us - low_us) / (high - low), SLOWEST_LOOP / loops_per_us)
-        high, high_us = low, low_us
-        low = max(round(low - (low_us - wanted_us) / slope), 0)
-        low_us = packet_us(low)
+        loops = (low + high) // 2
+        alone = Load(ports=U1.ports[:1], nices=U1.nices[:1], pps=wanted, work=loops)
+        run = measure(guest, arm, alone, LIGHT, CALIBRATION_SECONDS)
+        got = run.accounts[0].received_pps
         say(
-            f"work: {low} loops a packet ({low / loops_per_us:.1f} us): "
-            f"one receiver alone takes {1e3 / low_us:.1f} of {wanted / 1e3:.1f} kpps"
+            f"work: with {loops} loops a packet ({loops / loops_per_us:.1f} us) "
+            f"one receiver alone takes {got / 1e3:.1f} of {wanted / 1e3:.1f} kpps"
         )
-        if low == 0 or low_us < wanted_us * CLOSE_ENOUGH:
-            break
+        low, high = (loops, high) if got > ALL_TAKEN * wanted else (low, loops)
     return low
 
 

@@ -35,7 +35,7 @@
 
 #define NSEC_PER_SEC	1000000000LL
 #define SIZE		256
-#define ROUNDS		3
+#define ROUNDS		5
 #define WARM_UP		2000	/* more than the default buffer holds */
 #define TUN		"cost0"
 #define TUN_LOCAL	"10.78.0.1"
