@@ -3,17 +3,27 @@
 
 A test that takes `guest` runs once on every kernel asked for, and, by the mark
 `cpus`, for every number of CPUs. Tests share a running guest, one at a time;
-those marked `fresh` have their own. After each test the modules are unloaded,
-unless it is of a kind that leaves them as they were, and a complaint in the kernel's
-log fails the test that caused it.
+those marked `fresh` have their own, and after a failure comes a new one.
+After each test the modules are unloaded, unless it is of a kind that leaves
+them as they were, and a complaint in the kernel's log fails the test that
+caused it.
 """
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 
 import pytest
 from conftest import kernels
 from rig.guest import CommandError, Guest, GuestError
 from rig.shared import Machines
+
+FAILED = pytest.StashKey[bool]()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, object]:
+    report = yield
+    item.stash[FAILED] = item.stash.get(FAILED, False) or report.failed
+    return report
 
 
 @pytest.fixture(scope="session")
@@ -40,6 +50,13 @@ def guest(
     if not shares:
         running.unload()
     yield running
+    if request.node.stash.get(FAILED, False):
+        # Its guest may be in any state: the next test is to have a new one.
+        found = running.complaints()
+        machines.give_up()
+        if found:
+            pytest.fail("the kernel complained:\n" + "\n".join(found))
+        return
     try:
         if not shares:
             running.unload()
