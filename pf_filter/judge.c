@@ -2,15 +2,15 @@
 /*
  * Judge: the paper's conditions (section 3.1.1), anew for each packet.
  *
- * B1 first, since it needs no socket: where this CPU, or the CPU on which the
- * receiver runs, is in trouble, a packet of a less important receiver is
- * dropped with the probability that the controllers ask for. Loopback has no
- * receive queue to relieve and its sender runs on this host, so B1 leaves it
- * alone.
+ * B2: what the socket would drop anyway is dropped now, surely, unless pf_mm
+ * can still grow the buffer. Nothing is latched: the same comparison that the
+ * kernel makes at the end of the path is made here.
  *
- * Then B2: what the socket would drop anyway is dropped now, surely, unless
- * pf_mm can still grow the buffer. Nothing is latched: the same comparison that
- * the kernel makes at the end of the path is made here.
+ * B1: where this CPU, or the CPU on which the receiver runs, is in trouble, a
+ * packet of a less important receiver is dropped with the probability that the
+ * controllers ask for. That needs no socket, so B1 comes first where the
+ * receiver was recalled without one. Loopback has no receive queue to relieve
+ * and its sender runs on this host, so B1 leaves it alone.
  *
  * Context: softirq, RCU read side.
  */
@@ -66,8 +66,12 @@ static void note_socket_drops(struct pflow_sock *entry, bool dropping)
 /* B1; a packet survives it with what the controllers leave its receiver. */
 static enum filter_outcome judge_rank(const struct filter_packet *packet, u16 level)
 {
-	struct pflow_verdict verdict = filter_control_ask(packet->entry, level);
+	struct pflow_verdict verdict;
 
+	if (packet->loopback)
+		return FILTER_PASS;
+	filter_control_arrival(packet->entry, level, packet->packets);
+	verdict = filter_control_ask(packet->entry, level);
 	if (verdict.keep >= PFLOW_ONE || filter_random() % PFLOW_ONE < verdict.keep)
 		return FILTER_PASS;
 	return verdict.otherwise;
@@ -108,16 +112,13 @@ enum filter_outcome filter_judge(struct filter_packet *packet)
 		return FILTER_PASS_EXEMPT;
 
 	level = pflow_level(READ_ONCE(entry->rank), test_bit(PFLOW_SOCK_PP, &entry->flags));
-	if (!packet->loopback) {
-		filter_control_arrival(entry, level, packet->packets);
-		outcome = judge_rank(packet, level);
-		if (outcome != FILTER_PASS)
-			return outcome;
+	if (packet->sk) {
+		outcome = judge_socket(packet, level);
+		return outcome == FILTER_PASS ? judge_rank(packet, level) : outcome;
 	}
-	if (!packet->sk) {
+	/* Recalled: the socket is looked up only for what B1 leaves over. */
+	outcome = judge_rank(packet, level);
+	if (outcome == FILTER_PASS)
 		outcome = filter_find(packet);
-		if (outcome != FILTER_PASS)
-			return outcome;
-	}
-	return judge_socket(packet, level);
+	return outcome == FILTER_PASS ? judge_socket(packet, level) : outcome;
 }

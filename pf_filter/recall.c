@@ -60,7 +60,8 @@ static struct flow *slot_of(const struct filter_packet *packet)
 
 static bool usable(const struct filter_packet *packet)
 {
-	return !IS_ENABLED(CONFIG_PREEMPT_RT) && packet->v4 && !filter_control_idle();
+	return !IS_ENABLED(CONFIG_PREEMPT_RT) && packet->v4 && !packet->loopback &&
+	       !filter_control_idle();
 }
 
 /**
