@@ -135,7 +135,7 @@ def test_a_port_redirected_to_a_full_socket_is_judged_there() -> None:
     with pressure("0.0.0.0", PORT + 1) as full:
         before = drops(full.sock)
         for number in range(N):
-            sender.sendto(datagram(number, 100), (outside.ours4, PORT))
+            sender.sendto(datagram(number, 600), (outside.ours4, PORT))
         assert drops(full.sock) - before == N
         assert full.early() == dropped()["socket_full"] >= N
         assert drops(innocent) == 0 == len(drain(innocent))
