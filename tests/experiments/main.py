@@ -51,7 +51,7 @@ def add_load(command: argparse.ArgumentParser) -> None:
         "--pps",
         type=lambda text: None if text == "auto" else float(text),
         help=f"sent to each receiver, or auto: what the stock kernel delivers "
-        f"two thirds of, at most {OFFERED_PPS} (%(default)s)",
+        f"60 percent of, at most {OFFERED_PPS} (%(default)s)",
     )
 
 
