@@ -135,6 +135,7 @@ def draw(panel: Axes, result: Json) -> None:
                 textcoords="offset points",
                 ha="center",
                 fontweight="bold" if side > 0 else "normal",
+                bbox={"boxstyle": "square,pad=0.1", "facecolor": "white", "edgecolor": "none"},
             )
     panel.axhline(sent, color=INK, linewidth=1, linestyle=(0, (4, 3)), zorder=1)
     panel.annotate(

@@ -23,7 +23,7 @@ def run(
     kernel: Kernel, tool: Tool, pps: float | None, directory: Path, say: Callable[[str], None]
 ) -> None:
     # Only the rig's own receiver can be given work to do.
-    names = [name for name in runner.EXPERIMENTS if name == "U1" or tool is LIGHT]
+    names = ["U1", "U1w"] if tool is LIGHT else ["U1"]
     with runner.booted(kernel, say) as guest:
         pps = pps or overload(guest, tool, say)
         results = [

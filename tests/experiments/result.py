@@ -39,6 +39,8 @@ from experiments.measure import Account, Load, Run
 from rig.kernels import Kernel
 
 Json = dict[str, Any]
+# Early drops by cause, as the table of drops heads them.
+REASONS = {"overload": "B1", "harm": "B1 (harm)", "full": "B2", "shed": "by rule"}
 
 
 def arm_json(runs: Sequence[Run]) -> Json:
@@ -131,6 +133,32 @@ def table(result: Json) -> str:
     foot = f"noise (spread of the stock arms): {result['noise'] / 1e3:.1f} kpps; "
     foot += "top: share of what was sent to the first; unaccounted: of what was sent, the worst run"
     return "\n".join([title, *columns(rows), foot])
+
+
+def drop_table(result: Json) -> str:
+    """Where each receiver's packets died: the papers' table of drops."""
+    heads = ["arm", "receiver", "sent", "received", "receive-time", *REASONS.values(), "socket"]
+    rows = [heads]
+    for name, arm in result["arms"].items():
+        seconds = [one["seconds"] for one in arm["accounts"]]
+        for i, nice in enumerate(result["nices"]):
+            early = [
+                [
+                    one[i].get(reason, 0) / s
+                    for one, s in zip(arm["early_by_reason"], seconds, strict=True)
+                ]
+                for reason in REASONS
+            ]
+            rates = [
+                [arm["offered_pps"][i]],
+                *([row[i] for row in arm[kind]] for kind in ("received_pps", "receive_drops_pps")),
+                *early,
+                [row[i] for row in arm["socket_drops_pps"]],
+            ]
+            medians = [f"{statistics.median(values) / 1e3:.2f}" for values in rates]
+            rows.append([name, f"nice {nice}", *medians])
+    title = f"{result['experiment']}, kernel {result['version']}: k/s, median of the repeats"
+    return "\n".join([title, *columns(rows)])
 
 
 def largest_gap(arm: Json) -> float:

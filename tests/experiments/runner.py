@@ -19,7 +19,11 @@ from rig.traffic import Tool
 
 FIRST = -20  # nice level
 Say = Callable[[str], None]
-EXPERIMENTS: dict[str, Callable[[Guest, float, Say], Load]] = {"U1": u1, "U1w": u1w}
+EXPERIMENTS: dict[str, Callable[[Guest, float, Say], Load]] = {
+    "U1": u1,
+    "U1w": u1w,
+    "U1-drops": u1,
+}
 
 
 def go_first() -> None:

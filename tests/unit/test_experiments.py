@@ -137,6 +137,10 @@ def test_table_and_text_show_every_arm_and_receiver() -> None:
     found = example()
     table = result.table(found)
     assert all(arm in table for arm in found["arms"])
+    drops = result.drop_table(found).splitlines()
+    assert len(drops) == 2 + 3 * 3
+    rates = "0.50 0.00 0.05 0.00 0.10 0.00 0.00 0.05"
+    assert drops[-1].split() == ["all", "nice", "10", *rates.split()]
     text = chart.text(found)
     assert all(f"nice {nice}" in text for nice in (0, 5, 10))
 
