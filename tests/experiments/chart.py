@@ -83,7 +83,8 @@ def text(result: Json) -> str:
 def picture(results: Sequence[Json], paths: Sequence[Path]) -> None:
     """One panel an experiment, into every path by its suffix."""
     matplotlib.rcParams.update({"font.family": "DejaVu Sans", "font.size": 11, "text.color": INK})
-    figure = Figure(figsize=(6.2 * len(results), 5.2))
+    width = max(6.2 * len(results), 9.0)
+    figure = Figure(figsize=(width, 5.5))
     panels = figure.subplots(1, len(results), sharey=True, squeeze=False)
     for panel, result in zip(panels[0], results, strict=True):
         draw(panel, result)
@@ -100,16 +101,13 @@ def picture(results: Sequence[Json], paths: Sequence[Path]) -> None:
         0.02,
         0.885,
         f"Linux {first['version']}, {first['tool']} receivers, {first['date'][:10]}. "
-        "Median of the repeats; thin lines: minimum to maximum.",
+        "Medians; thin lines: smallest to largest.",
         color="#57606a",
+        fontsize=10.5,
     )
     handles, labels = panels[0][0].get_legend_handles_labels()
-    figure.legend(
-        handles, labels, loc="upper right", ncols=2, frameon=False, bbox_to_anchor=(0.99, 0.99)
-    )
-    figure.subplots_adjust(
-        left=0.11 / len(results) + 0.01, right=0.985, top=0.78, bottom=0.09, wspace=0.06
-    )
+    figure.legend(handles, labels, loc="lower center", ncols=2, frameon=False)
+    figure.subplots_adjust(left=0.7 / width, right=0.985, top=0.79, bottom=0.14, wspace=0.06)
     for path in paths:
         path.parent.mkdir(parents=True, exist_ok=True)
         figure.savefig(path, dpi=160)
