@@ -45,14 +45,14 @@ MUTANTS = [
     Mutant(
         "IPv4 destination not checked to be local",
         "pf_filter/classify.c",
-        "if (inet_addr_type_dev_table(net, skb->dev, iph->daddr) != RTN_LOCAL)",
+        "if (!address_is_local(packet->net, skb->dev, iph->daddr))",
         "if (0)",
         UNTOUCHED + "test_forwarded_packets",
     ),
     Mutant(
         "IPv6 destination not checked to be local",
         "pf_filter/classify.c",
-        "if (!ipv6_chk_addr(net, &ip6h->daddr, skb->dev, 0))",
+        "if (!ipv6_chk_addr(packet->net, &ip6h->daddr, skb->dev, 0))",
         "if (0)",
         UNTOUCHED + "test_forwarded_packets",
     ),
@@ -116,8 +116,8 @@ MUTANTS = [
     Mutant(
         "a super-packet counted as one",
         "pf_filter/classify.c",
-        "max_t(unsigned int, skb_shinfo(skb)->gso_segs, 1)",
-        "1",
+        "return shinfo->gso_segs ?: DIV_ROUND_UP(skb->len, shinfo->gso_size);",
+        "return 1;",
         B2 + "test_a_super_packet_counts_as_the_packets_it_carries",
     ),
     Mutant(
