@@ -30,7 +30,8 @@
 #define TICK		msecs_to_jiffies(10)
 #define ACTIVE		(HZ / 2)	/* a level counts so long after its last packet */
 #define IDLE_ENOUGH	(PFLOW_ONE / 8)	/* this much idle time means: not the CPU */
-#define FUTILE		8		/* shedding less than 1/8 of the load is no relief */
+#define FUTILE		4		/* shedding less than 1/4 of the load is no relief */
+#define MEMORY		8		/* ticks over which load is averaged */
 
 /**
  * struct level - the receivers of one level on one CPU
@@ -55,6 +56,8 @@ struct level {
  * @standing: pflow_load.standing_ns at the last tick
  * @lost: pflow_load.lost at the last tick
  * @polled: pflow_load.polled at the last tick
+ * @load: packets taken from devices in MEMORY ticks
+ * @sheddable: those of them that could be shed
  * @idle_us: idle time at the last tick
  * @idle: share of time idle lately, 0..65536
  * @random: for the coin
@@ -68,6 +71,8 @@ struct control {
 	u64 standing;
 	u32 lost;
 	u32 polled;
+	u32 load;
+	u32 sheddable;
 	u64 idle_us;
 	u32 idle;
 	struct rnd_state random;
@@ -263,9 +268,11 @@ static void step_queue(struct control *control, const struct pflow_load *load,
 	u32 packets;
 
 	n = list_levels(control, served ? served - 1 : 0, now, list, &packets);
-	if (packets < (polled - control->polled) / FUTILE)
-		pressure = 0;
+	control->sheddable += packets - control->sheddable / MEMORY;
+	control->load += polled - control->polled - control->load / MEMORY;
 	control->polled = polled;
+	if (control->sheddable < control->load / FUTILE)
+		pressure = 0;
 	store_cut(&control->queue, pflow_cut_step(load_cut(&control->queue), pressure,
 						  elapsed_us, list, n));
 }
