@@ -32,6 +32,7 @@
 #define IDLE_ENOUGH	(PFLOW_ONE / 8)	/* this much idle time means: not the CPU */
 #define FUTILE		4		/* shedding less than 1/4 of the load is no relief */
 #define MEMORY		8		/* ticks over which load is averaged */
+#define PATIENCE_US	100000		/* a queue that clears sooner is a burst, caught up with */
 
 /**
  * struct level - the receivers of one level on one CPU
@@ -58,6 +59,7 @@ struct level {
  * @polled: pflow_load.polled at the last tick
  * @load: packets taken from devices in MEMORY ticks
  * @sheddable: those of them that could be shed
+ * @stood_us: how long the queue has stood, less the time it did not
  * @idle_us: idle time at the last tick
  * @idle: share of time idle lately, 0..65536
  * @random: for the coin
@@ -73,6 +75,7 @@ struct control {
 	u32 polled;
 	u32 load;
 	u32 sheddable;
+	u32 stood_us;
 	u64 idle_us;
 	u32 idle;
 	struct rnd_state random;
@@ -258,6 +261,16 @@ static u32 queue_pressure(struct control *control, const struct pflow_load *load
 	return pressure;
 }
 
+/* Shedding begins with an overload that lasts; once begun, it answers at once. */
+static bool lasting(struct control *control, u32 pressure, u32 elapsed_us)
+{
+	if (!pressure)
+		control->stood_us -= min(control->stood_us, elapsed_us);
+	else if (control->stood_us < PATIENCE_US)
+		control->stood_us += elapsed_us;
+	return control->queue || control->stood_us >= PATIENCE_US;
+}
+
 static void step_queue(struct control *control, const struct pflow_load *load,
 		       u32 elapsed_us, u32 now, u16 *list)
 {
@@ -271,7 +284,7 @@ static void step_queue(struct control *control, const struct pflow_load *load,
 	control->sheddable += packets - control->sheddable / MEMORY;
 	control->load += polled - control->polled - control->load / MEMORY;
 	control->polled = polled;
-	if (control->sheddable < control->load / FUTILE)
+	if (control->sheddable < control->load / FUTILE || !lasting(control, pressure, elapsed_us))
 		pressure = 0;
 	store_cut(&control->queue, pflow_cut_step(load_cut(&control->queue), pressure,
 						  elapsed_us, list, n));
