@@ -49,7 +49,7 @@ static struct socket *socket_argument(struct pt_regs *regs, unsigned int n)
 	return (struct socket *)regs_get_kernel_argument(regs, n);
 }
 
-/* Kernel threads (NFS, io_uring's are none) are nobody's receiver. */
+/* Kernel threads (those of NFS; io_uring has none) are nobody's receiver. */
 static void learn_holder(struct sock *sk)
 {
 	if (!sk || (current->flags & PF_KTHREAD))
@@ -110,7 +110,7 @@ static struct pflow_probe probes[] = {
 	{ "__inet_accept", on_accept, ALWAYS, false,
 	  "accepted sockets are learnt when they receive, or by a scan" },
 	{ "inet_release", on_release, ALWAYS, false,
-	  "entries of closed sockets stay until two scans have missed them" },
+	  "entries of closed sockets stay for a minute, until a scan reaps them" },
 };
 
 static DEFINE_MUTEX(probes_lock);
