@@ -65,10 +65,11 @@ struct pflow_sock {
 	u32 window_start;		/* jiffies; the paper's time */
 	u32 window_packets;
 	u32 over_since;			/* jiffies, odd, since fuller than T; or 0 */
-	atomic_t owed;			/* drops that sk_drops does not know of yet */
+	u32 room;			/* bytes that surely fit; see pf_filter/judge.c */
 
 	/* Written by drops and by whoever holds the socket; read by people. */
 	atomic_t early[PFLOW_DROPS] ____cacheline_aligned;
+	atomic_t owed;			/* drops that sk_drops does not know of yet */
 	u32 rmem;			/* bytes the kernel drops on */
 	u32 rcvbuf;			/* bytes */
 	u32 drops;			/* sk_drops, early drops included */

@@ -11,7 +11,8 @@
  * CPU is eaten by less important receivers' packets (if they arrive there) and
  * work (if they run there). It sheds those below the harmed receiver. A
  * receiver that overflows on a CPU with time to spare is slow by itself or
- * bursty; shedding others would not help it.
+ * bursty; shedding others would not help it. Nor does it count that a receiver
+ * on which the cut stands, or below it, has too little: that is what it is for.
  *
  * The tick runs only while a CPU is pressed or cut, as a timer, since a worker
  * may not get the CPU in just this situation. It reads what the packet path
@@ -53,7 +54,6 @@ struct level {
  * @queue: a cut as one word; read by the packet path, written by the tick
  * @harm: the same
  * @harmed: highest level harmed since the last tick plus one, or 0
- * @harm_for: the level for whose sake @harm sheds
  * @standing: pflow_load.standing_ns at the last tick
  * @lost: pflow_load.lost at the last tick
  * @polled: pflow_load.polled at the last tick
@@ -69,7 +69,6 @@ struct control {
 	u32 queue;
 	u32 harm;
 	u32 harmed;
-	u16 harm_for;
 	u64 standing;
 	u32 lost;
 	u32 polled;
@@ -157,16 +156,6 @@ static u32 keep_under(const u32 *cut, const struct control *control,
 	return pflow_keep(share, READ_ONCE(entry->rate),
 			  READ_ONCE(control->levels[level].top_rate),
 			  READ_ONCE(filter_knobs[FILTER_KNOB_FLOOR].value));
-}
-
-/**
- * filter_control_idle() - is nobody shed for what happens on this CPU?
- *
- * Return: whether this CPU's controllers are at rest.
- */
-bool filter_control_idle(void)
-{
-	return !cutting(this_cpu_ptr(controls));
 }
 
 /**
@@ -295,21 +284,19 @@ static void step_harm(struct control *control, int cpu, u32 elapsed_us, u32 now,
 	u64 idle_us = pflow_cpu_idle_us(cpu);
 	u32 idle = div_u64((u64)forward_us(idle_us - control->idle_us, elapsed_us) * PFLOW_ONE,
 			   elapsed_us);
+	struct pflow_cut cut = load_cut(&control->harm);
 	u32 harmed = READ_ONCE(control->harmed);
 	u32 pressure = 0;
 	unsigned int n;
 	u32 packets;
 
-	control->idle = control->idle - control->idle / 8 + idle / 8;
+	control->idle = control->idle - control->idle / 4 + idle / 4;
 	control->idle_us = idle_us;
 	WRITE_ONCE(control->harmed, 0);
-	if (harmed)
-		control->harm_for = harmed - 1;
-	n = list_levels(control, control->harm_for, now, list, &packets);
-	if (harmed && control->idle < IDLE_ENOUGH)
+	if (harmed && harmed - 1 > cut.level && control->idle < IDLE_ENOUGH)
 		pressure = PFLOW_ONE;
-	store_cut(&control->harm, pflow_cut_step(load_cut(&control->harm), pressure,
-						 elapsed_us, list, n));
+	n = list_levels(control, pressure ? harmed - 1 : PFLOW_LEVELS, now, list, &packets);
+	store_cut(&control->harm, pflow_cut_step(cut, pressure, elapsed_us, list, n));
 }
 
 static void age_levels(struct control *control, u32 now)

@@ -103,7 +103,6 @@ struct pflow_verdict {
 	enum filter_outcome otherwise;
 };
 
-bool filter_control_idle(void);
 struct pflow_verdict filter_control_ask(const struct pflow_sock *entry, u16 level);
 u32 filter_random(void);
 void filter_control_status(struct seq_file *m);

@@ -9,7 +9,9 @@
  * B1: where this CPU, or the CPU on which the receiver runs, is in trouble, a
  * packet of a less important receiver is dropped with the probability that the
  * controllers ask for. That needs no socket, so B1 comes first where the
- * receiver was recalled without one. Loopback has no receive queue to relieve
+ * receiver was recalled without one. Neither does B2 while the packets that it
+ * let through since somebody looked surely fit: what the receiver took meanwhile
+ * only makes more room. Loopback has no receive queue to relieve
  * and its sender runs on this host, so B1 leaves it alone.
  *
  * Context: softirq, RCU read side.
@@ -77,6 +79,29 @@ static enum filter_outcome judge_rank(const struct filter_packet *packet, u16 le
 	return verdict.otherwise;
 }
 
+/* Bytes that can come before the next packet would be dropped. */
+static u32 room_left(const struct sock *sk, u32 truesize)
+{
+	u32 taken = pflow_rmem(sk) + truesize;
+	u32 rcvbuf = READ_ONCE(sk->sk_rcvbuf);
+
+	return rcvbuf > taken ? rcvbuf - taken : 0;
+}
+
+/*
+ * Other CPUs may take from the same room and pass a few packets too many, which
+ * the socket then drops itself; nothing is ever dropped by this.
+ */
+static bool fits(struct pflow_sock *entry, u32 truesize)
+{
+	u32 room = READ_ONCE(entry->room);
+
+	if (room < truesize)
+		return false;
+	WRITE_ONCE(entry->room, room - truesize);
+	return true;
+}
+
 /* B2, and what a full or filling buffer tells of the receiver. */
 static enum filter_outcome judge_socket(const struct filter_packet *packet, u16 level)
 {
@@ -85,8 +110,10 @@ static enum filter_outcome judge_socket(const struct filter_packet *packet, u16 
 	note_socket_drops(entry, packet->full);
 	if ((packet->full || stays_over(entry, packet->sk)) && receiving(entry))
 		filter_control_harm(READ_ONCE(entry->run_cpu), level);
-	if (!packet->full)
+	if (!packet->full) {
+		WRITE_ONCE(entry->room, room_left(packet->sk, packet->skb->truesize));
 		return FILTER_PASS;
+	}
 	pflow_load_raise(smp_processor_id());
 	return test_bit(PFLOW_SOCK_GROWS, &entry->flags) ? FILTER_PASS : FILTER_DROP_FULL;
 }
@@ -116,9 +143,10 @@ enum filter_outcome filter_judge(struct filter_packet *packet)
 		outcome = judge_socket(packet, level);
 		return outcome == FILTER_PASS ? judge_rank(packet, level) : outcome;
 	}
-	/* Recalled: the socket is looked up only for what B1 leaves over. */
+	/* Recalled: the socket is looked up only for what may not fit. */
 	outcome = judge_rank(packet, level);
-	if (outcome == FILTER_PASS)
-		outcome = filter_find(packet);
+	if (outcome != FILTER_PASS || fits(entry, packet->skb->truesize))
+		return outcome;
+	outcome = filter_find(packet);
 	return outcome == FILTER_PASS ? judge_socket(packet, level) : outcome;
 }

@@ -2,13 +2,12 @@
 /*
  * Recall: whose the packets of a flow were, a moment ago.
  *
- * Under overload most packets of the receivers that are shed are dropped by
- * B1, which asks for the receiver's place in the order and not for its socket.
- * Looking up the socket for each of them would be the dearest part of the drop.
- * So a few flows are remembered for each CPU, for the rest of the jiffy: flow,
- * and the identity of the socket, never followed; the entry is looked up by
- * it, and if it is gone the flow is unknown. A packet that B1 lets through has
- * its socket looked up as ever, and B2 is judged by that.
+ * B1 asks for the receiver's place in the order and not for its socket, and B2
+ * needs the socket only where its buffer may be full. Looking up the socket for
+ * each packet would be the dearest part of a drop, and of a pass. So a few flows
+ * are remembered for each CPU, for the rest of the jiffy: flow, and the identity
+ * of the socket, never followed; the entry is looked up by it, and if it is gone
+ * the flow is unknown.
  *
  * The slots are this CPU's own and used with softirqs off, which excludes all
  * others, except on PREEMPT_RT, where nothing is remembered.
@@ -60,8 +59,7 @@ static struct flow *slot_of(const struct filter_packet *packet)
 
 static bool usable(const struct filter_packet *packet)
 {
-	return !IS_ENABLED(CONFIG_PREEMPT_RT) && packet->v4 && !packet->loopback &&
-	       !filter_control_idle();
+	return !IS_ENABLED(CONFIG_PREEMPT_RT) && packet->v4 && !packet->loopback;
 }
 
 /**

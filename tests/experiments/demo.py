@@ -11,7 +11,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 from experiments import chart, result, runner
-from experiments.u1 import overload
 from rig.kernels import Kernel
 from rig.traffic import LIGHT, Tool
 
@@ -20,12 +19,16 @@ SECONDS = 3.0
 
 
 def run(
-    kernel: Kernel, tool: Tool, pps: float | None, directory: Path, say: Callable[[str], None]
+    kernel: Kernel,
+    tool: Tool,
+    pps: float,
+    factor: float | None,
+    directory: Path,
+    say: Callable[[str], None],
 ) -> None:
     # Only the rig's own receiver can be given work to do.
     names = ["U1", "U1w"] if tool is LIGHT else ["U1"]
-    with runner.booted(kernel, say) as guest:
-        pps = pps or overload(guest, tool, say)
+    with runner.booted(kernel, factor, say) as guest:
         results = [
             runner.run(name, guest, tool, ["all"], REPEATS, SECONDS, pps, say) for name in names
         ]

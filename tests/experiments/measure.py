@@ -93,7 +93,7 @@ def measure(guest: Guest, arm: Arm, load: Load, tool: Tool, seconds: float) -> R
             for port, nice in zip(load.ports, load.nices, strict=True)
         ]
         before, cpu = lost(guest), cpu_time(guest)
-        sent = tool.send(flows, load.size, WARM_UP + seconds + TAIL)
+        sent = tool.send(flows, load.size, WARM_UP + seconds + TAIL, guest.dilation)
         idle = counters.idle_share(cpu, cpu_time(guest))
         await_quiet(guest, load.ports)
         after = lost(guest)
@@ -175,7 +175,7 @@ def cpu_time(guest: Guest) -> counters.CpuTime:
 
 def await_quiet(guest: Guest, ports: Sequence[int], timeout: float = 10.0) -> None:
     """Wait until the sockets are empty and the sockets' counters stand still."""
-    deadline = time.monotonic() + timeout
+    deadline = time.monotonic() + timeout * guest.dilation
     before: list[tuple[int, int]] = []
     while time.monotonic() < deadline:
         time.sleep(0.1)

@@ -5,6 +5,8 @@ JSON, every rate in packets a second and every list of receivers in their order
 of priority:
 
     experiment, kernel, version, date, tool
+    dilation          how much slower than the host's the guest's time ran; every rate
+                      and second here is in the guest's time
     nices             [receiver]
     work              busy loops a packet
     noise             the largest spread (maximum - minimum) of any receiver over all
@@ -36,7 +38,7 @@ from typing import Any
 
 from experiments.arms import OFF
 from experiments.measure import Account, Load, Run
-from rig.kernels import Kernel
+from rig.guest import Guest
 
 Json = dict[str, Any]
 # Early drops by cause, as the table of drops heads them.
@@ -81,13 +83,14 @@ def closing(run: Run) -> Json:
 
 
 def result_json(
-    experiment: str, kernel: Kernel, tool: str, load: Load, runs: Mapping[str, Sequence[Run]]
+    experiment: str, guest: Guest, tool: str, load: Load, runs: Mapping[str, Sequence[Run]]
 ) -> Json:
     arms = {name: arm_json(done) for name, done in runs.items()}
     return {
         "experiment": experiment,
-        "kernel": kernel.name,
-        "version": kernel.version,
+        "kernel": guest.kernel.name,
+        "version": guest.kernel.version,
+        "dilation": guest.dilation,
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "tool": tool,
         "nices": list(load.nices),

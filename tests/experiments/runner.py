@@ -10,9 +10,10 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from experiments.arms import arms
+from experiments.dilation import dilation
 from experiments.measure import Load, Run, measure
 from experiments.result import Json, result_json
-from experiments.u1 import overload, u1, u1w
+from experiments.u1 import u1, u1w
 from rig.guest import Guest
 from rig.kernels import Kernel
 from rig.traffic import Tool
@@ -40,11 +41,13 @@ def go_first() -> None:
 
 
 @contextmanager
-def booted(kernel: Kernel, say: Say) -> Iterator[Guest]:
-    """A guest of one processor, pinned for measuring."""
+def booted(kernel: Kernel, factor: float | None, say: Say) -> Iterator[Guest]:
+    """A guest of one processor, pinned for measuring, in time that fits or so dilated."""
     go_first()
+    if factor is None:
+        factor = dilation(kernel, say)
     say(f"booting kernel {kernel.version}")
-    with Guest(kernel) as guest:
+    with Guest(kernel, dilation=factor) as guest:
         guest.pin()
         yield guest
 
@@ -56,12 +59,10 @@ def run(
     names: Sequence[str],
     repeats: int,
     seconds: float,
-    pps: float | None,
+    pps: float,
     say: Say,
 ) -> Json:
-    """Run every arm so often, and give the result; with no rate, find an overload."""
-    if pps is None:
-        pps = overload(guest, tool, say)
+    """Run every arm so often, and give the result."""
     chosen = arms(names)
     runs: dict[str, list[Run]] = {arm.name: [] for arm in chosen}
     total = repeats * len(chosen)
@@ -76,4 +77,4 @@ def run(
         say(f"{experiment} {done + 1}/{total} {arm.name}: {got} kpps, {left:.0f} s left")
         for warning in one.warnings:
             say(f"  warning: {warning}")
-    return result_json(experiment, guest.kernel, tool.name, load, runs)
+    return result_json(experiment, guest, tool.name, load, runs)

@@ -5,11 +5,6 @@ In U1w every packet costs its receiver as much busy work as lets one receiver
 alone, with a 4 MiB buffer, take CAPACITY of what it is sent. That loop count is
 found in the guest at the start, by halving: the most loops with which one receiver
 that is sent exactly so much still takes all of it.
-
-The rate of the papers, OFFERED_PPS to each, is an overload of a certain size only
-on a machine of a certain speed: there the stock kernel delivers 60 to 70 %. A
-slower machine shows the same at the rate of which its stock kernel delivers as
-much, which overload() finds.
 """
 
 from __future__ import annotations
@@ -20,35 +15,15 @@ from dataclasses import replace
 from experiments.arms import Arm
 from experiments.measure import Load, measure
 from rig.guest import Guest
-from rig.traffic import LIGHT, Tool, programs
+from rig.traffic import LIGHT, programs
 
 OFFERED_PPS = 37_000
-DELIVERED = 0.6  # of what is sent, by the stock kernel, at least
-OVERLOAD_STEP = 0.8
-OVERLOAD_STEPS = 9
 CAPACITY = 1.1
 CALIBRATION_ROUNDS = 6
 ALL_TAKEN = 0.98  # of the rate, within what a measurement can tell
 CALIBRATION_SECONDS = 2.0
 
 U1 = Load(ports=(5000, 5001, 5002), nices=(0, 5, 10), pps=OFFERED_PPS)
-
-
-def overload(guest: Guest, tool: Tool, say: Callable[[str], None]) -> float:
-    """The highest rate, of OFFERED_PPS downwards, of which the stock kernel delivers enough.
-
-    Step by step, since what is delivered is not monotone: at a low rate every
-    packet costs an interrupt and a wakeup of its own.
-    """
-    pps = float(OFFERED_PPS)
-    for _ in range(OVERLOAD_STEPS):
-        run = measure(guest, Arm("stock"), replace(U1, pps=pps), tool, CALIBRATION_SECONDS)
-        share = sum(one.received_pps for one in run.accounts) / (pps * len(run.accounts))
-        say(f"load: of {pps / 1e3:.1f} kpps to each the stock kernel delivers {share:.0%}")
-        if share > DELIVERED:
-            break
-        pps = round(pps * OVERLOAD_STEP, -2)
-    return pps
 
 
 def calibrate(guest: Guest, pps: float, say: Callable[[str], None]) -> int:

@@ -92,8 +92,10 @@ class Guest:
         queues: int = 1,
         icount: bool = False,
         link: bool = True,
+        dilation: float = 1,
     ) -> None:
         self.kernel = kernel
+        self.dilation = dilation
         self.cpus = cpus
         self.queues = queues
         self._memory_mib = memory_mib
@@ -141,10 +143,11 @@ class Guest:
                 memory_mib=self._memory_mib,
                 accelerator=accelerator,
                 network=network,
+                dilation=self.dilation,
             )
             try:
                 trial = "kvm" in accelerator and not last
-                self._greet(TRIAL_SECONDS if trial else BOOT_SECONDS)
+                self._greet(TRIAL_SECONDS if trial else BOOT_SECONDS * self.dilation)
             except BaseException as error:
                 self._machine.end()
                 self._channel.close()
@@ -182,7 +185,7 @@ class Guest:
     def _await(self, future: Future[Reply], timeout: float) -> Reply:
         slowness = DEBUG_SLOWNESS if self.kernel.name == "debug" else 1
         try:
-            reply = future.result(timeout * slowness)
+            reply = future.result(timeout * slowness * self.dilation)
         except EOFError:
             raise self._error("the guest died") from None
         if "errno" in reply:

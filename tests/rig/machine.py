@@ -3,6 +3,12 @@
 
 Hardware virtualization is used where it works, which only a trial can tell:
 a /dev/kvm can exist and still not run a stock kernel.
+
+A dilated machine lives in slow time: all its clocks run slower than the host's
+by that factor, and so, in its own time, its processor and the host around it are
+faster by it. That makes an emulated machine as fast as the experiments need it,
+and leaves every proportion of rates, buffers and time slices as it is (Gupta et
+al., "To infinity and beyond: time-warped network emulation", NSDI 2006).
 """
 
 import os
@@ -11,6 +17,7 @@ from pathlib import Path
 
 from rig.kernels import CACHE, REPO
 
+FAKETIME = "/usr/lib/x86_64-linux-gnu/faketime/libfaketimeMT.so.1"
 COMMAND_LINE = "console=ttyS0 printk.time=1 loglevel=7 panic=-1 panic_on_oops=1 oops=panic"
 
 
@@ -26,6 +33,7 @@ class Machine:
         memory_mib: int,
         accelerator: list[str],
         network: list[str],
+        dilation: float = 1,
     ) -> None:
         share = "local,readonly=on,security_model=passthrough,multidevs=remap"
         arguments = [
@@ -49,7 +57,11 @@ class Machine:
         self._errors = directory / "errors"
         with self._errors.open("wb") as errors:
             self._process = subprocess.Popen(
-                arguments, stdin=subprocess.DEVNULL, stdout=errors, stderr=errors
+                arguments,
+                env=os.environ | (slow_time(dilation) if dilation != 1 else {}),
+                stdin=subprocess.DEVNULL,
+                stdout=errors,
+                stderr=errors,
             )
 
     def ended(self) -> bool:
@@ -69,6 +81,11 @@ class Machine:
         for task in Path(f"/proc/{self._process.pid}/task").iterdir():
             virtual = (task / "comm").read_text().startswith("CPU ")
             os.sched_setaffinity(int(task.name), {first} if virtual else rest or {first})
+
+
+def slow_time(dilation: float) -> dict[str, str]:
+    """The environment in which a program's clock runs slower by that factor."""
+    return {"LD_PRELOAD": FAKETIME, "FAKETIME": f"+0 x{1 / dilation:.9f}"}
 
 
 def accelerators(icount: bool) -> list[list[str]]:

@@ -4,7 +4,8 @@
 Two tools with the same face: ``LIGHT``, the rig's own programs, which reach the
 limits of the receive path, and ``IPERF3``, which is what users run. A receiver
 is started and awaited until it is bound; ``finish`` ends it and returns what it
-saw. ``send`` returns when all has been sent.
+saw. ``send`` returns when all has been sent; its rates and seconds are those of a
+clock that runs slower than this host's by the dilation.
 """
 
 from __future__ import annotations
@@ -80,7 +81,9 @@ class Tool(Protocol):
         self, guest: Guest, port: int, nice: int = 0, work: int = 0, rcvbuf: int = 0
     ) -> Receiver: ...
 
-    def send(self, flows: Sequence[Flow], size: int, seconds: float) -> Sent: ...
+    def send(
+        self, flows: Sequence[Flow], size: int, seconds: float, dilation: float = 1
+    ) -> Sent: ...
 
 
 @functools.cache
@@ -100,6 +103,7 @@ def on_sender_core(command: list[str]) -> list[str]:
 
 def await_bound(guest: Guest, protocol: str, port: int, timeout: float = 20.0) -> None:
     """Wait until a socket of the guest is bound to the port."""
+    timeout *= guest.dilation
     local = re.compile(rf":\s+[0-9A-F]+:{port:04X} ", re.MULTILINE)
     deadline = time.monotonic() + timeout
     while not any(local.search(guest.read(f"/proc/net/{protocol}{v}")) for v in ("", "6")):
@@ -136,19 +140,19 @@ class Light:
     ) -> Receiver:
         return LightReceiver(guest, port, nice, work, rcvbuf)
 
-    def send(self, flows: Sequence[Flow], size: int, seconds: float) -> Sent:
-        command = [str(programs() / "udp_send"), "-s", str(size), "-t", str(seconds)]
-        command += [GUEST4, *(f"{flow.port}:{flow.pps}" for flow in flows)]
+    def send(self, flows: Sequence[Flow], size: int, seconds: float, dilation: float = 1) -> Sent:
+        command = [str(programs() / "udp_send"), "-s", str(size), "-t", str(seconds * dilation)]
+        command += [GUEST4, *(f"{flow.port}:{flow.pps / dilation}" for flow in flows)]
         done = subprocess.run(
             on_sender_core(command),
             capture_output=True,
             text=True,
             check=True,
-            timeout=seconds + 30,
+            timeout=seconds * dilation + 30,
         )
         out = json.loads(done.stdout)
         packets = {flow["port"]: flow["sent"] for flow in out["flows"]}
-        return Sent(packets, out["seconds"], done.stderr.splitlines())
+        return Sent(packets, out["seconds"] / dilation, done.stderr.splitlines())
 
 
 class Iperf3Receiver:
@@ -186,24 +190,24 @@ class Iperf3:
             raise ValueError("iperf3 receivers take no work and no buffer size")
         return Iperf3Receiver(guest, port, nice)
 
-    def send(self, flows: Sequence[Flow], size: int, seconds: float) -> Sent:
+    def send(self, flows: Sequence[Flow], size: int, seconds: float, dilation: float = 1) -> Sent:
         clients = []
         for flow in flows:
             command = ["iperf3", "-c", GUEST4, "-p", str(flow.port), "-u", "-J"]
-            command += ["-b", f"{flow.pps * size * 8:.0f}", "-l", str(size)]
-            command += ["-t", f"{seconds:.0f}", "--pacing-timer", "200"]
+            command += ["-b", f"{flow.pps / dilation * size * 8:.0f}", "-l", str(size)]
+            command += ["-t", f"{seconds * dilation:.0f}", "--pacing-timer", "200"]
             clients.append(
                 subprocess.Popen(on_sender_core(command), stdout=subprocess.PIPE, text=True)
             )
         packets, used = {}, 0.0
         for flow, client in zip(flows, clients, strict=True):
-            out = json.loads(client.communicate(timeout=seconds + 60)[0])
+            out = json.loads(client.communicate(timeout=seconds * dilation + 60)[0])
             if "error" in out:
                 raise RuntimeError(f"iperf3 client: {out['error']}")
             total = out["end"]["sum_sent"] if "sum_sent" in out["end"] else out["end"]["sum"]
             packets[flow.port] = total["packets"]
             used = max(used, total["seconds"])
-        return Sent(packets, used)
+        return Sent(packets, used / dilation)
 
 
 LIGHT: Tool = Light()

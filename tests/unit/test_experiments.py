@@ -7,6 +7,7 @@ from experiments.arms import Arm, arms
 from experiments.measure import Account, Load, Run, account, rates
 from hypothesis import given
 from hypothesis import strategies as st
+from rig.guest import Guest
 from rig.kernels import Kernel
 from rig.traffic import Received, parse_iperf3_server
 
@@ -114,7 +115,8 @@ def example() -> result.Json:
     }
     load = Load(ports=(1, 2, 3), nices=(0, 5, 10), pps=500)
     kernel = Kernel("6.1", "6.1.0", *[result.Path("/")] * 2)
-    return result.result_json("U1", kernel, "light", load, runs)
+    guest = Guest(kernel)
+    return result.result_json("U1", guest, "light", load, runs)
 
 
 def test_result_has_what_is_promised() -> None:
