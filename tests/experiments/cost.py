@@ -16,6 +16,11 @@ a drop nobody reads the socket, whose buffer is full:
     disabled      received, pf_common and pf_filter loaded, enable = 0
     early_drop    dropped by pf_filter since the socket is full
 
+and, by the receive side alone, on a machine where another receiver loses packets:
+
+    judged        received; the other is the less important one
+    shed_drop     dropped by pf_filter, since the other is the more important one
+
 The JSON has "experiment", "kernel", "version", "instructions_per_packet" (sent and
 received on lo) and "receive_instructions_per_packet", both by arm, as means of the
 repeats; "spread", the largest difference between two repeats as a share of the
@@ -52,6 +57,15 @@ class Disabled(Modules):
 class CostArm:
     setting: Setting
     flood: bool = False  # nobody reads: each packet ends as a drop
+    nices: tuple[int, int] | None = None  # this receiver's, and that of one in trouble
+
+    def paths(self) -> tuple[str, ...]:
+        return PATHS if self.nices is None else ("tun",)
+
+    def command(self, path: str) -> list[str]:
+        other = [] if self.nices is None else ["-o", str(self.nices[1])]
+        flood = ["-f"] if self.flood else []
+        return [str(programs() / "udp_cost"), *flood, *other, path, str(PORT)]
 
 
 def cost_arms(modules: list[str]) -> dict[str, CostArm]:
@@ -70,6 +84,8 @@ def cost_arms(modules: list[str]) -> dict[str, CostArm]:
     if "pf_filter" in modules:
         arms["disabled"] = CostArm(Disabled("pf_filter"))
         arms["early_drop"] = CostArm(Modules("pf_filter"), flood=True)
+        arms["judged"] = CostArm(Modules("pf_filter"), nices=(0, 10))
+        arms["shed_drop"] = CostArm(Modules("pf_filter"), flood=True, nices=(10, 0))
     return arms
 
 
@@ -81,11 +97,11 @@ class Cost:
 
 def measure(guest: Guest, arm: CostArm, path: str) -> Cost:
     """One arm by one path."""
-    command = [str(programs() / "udp_cost"), *(["-f"] if arm.flood else []), path, str(PORT)]
     ports = (0, PORT)  # to an arm that spares the first port, ours is the second
     arm.setting.enter(guest, ports)
     try:
-        out = json.loads(guest.run(command, timeout=60).out)
+        nice = arm.nices[0] if arm.nices else 0
+        out = json.loads(guest.spawn(arm.command(path), nice=nice).wait().out)
         dropped = sum(arm.setting.decided(guest).values())
     finally:
         arm.setting.leave(guest)
@@ -95,7 +111,9 @@ def measure(guest: Guest, arm: CostArm, path: str) -> Cost:
 def run(kernel: Kernel, repeats: int, say: Callable[[str], None]) -> Json:
     """Every arm by both paths, repeated in turn in one boot."""
     arms = cost_arms(built(kernel))
-    found: dict[tuple[str, str], list[Cost]] = {(arm, path): [] for arm in arms for path in PATHS}
+    found: dict[tuple[str, str], list[Cost]] = {
+        (name, path): [] for name, arm in arms.items() for path in arm.paths()
+    }
     say(f"cost: booting {kernel.version}, counting instructions")
     with Guest(kernel, icount=True, link=False) as guest:
         guest.run("ip link set lo up && modprobe tun")
@@ -107,7 +125,8 @@ def run(kernel: Kernel, repeats: int, say: Callable[[str], None]) -> Json:
     def means(path: str) -> dict[str, float]:
         return {
             name: round(statistics.mean(cost.instructions for cost in found[name, path]), 1)
-            for name in arms
+            for name, arm in arms.items()
+            if path in arm.paths()
         }
 
     return {
@@ -134,10 +153,13 @@ def table(result: Json) -> str:
     """Instructions a packet and percent against stock, by both paths."""
     by_path = [result["instructions_per_packet"], result["receive_instructions_per_packet"]]
     rows = [["arm", "lo: sent and received", "", "tun: receive side", ""]]
-    for name in by_path[0]:
+    for name in by_path[1]:
         row = [name]
         for costs in by_path:
-            row += [f"{costs[name]:.0f}", f"{costs[name] / costs['stock'] - 1:+.2%}"]
+            if name in costs:
+                row += [f"{costs[name]:.0f}", f"{costs[name] / costs['stock'] - 1:+.2%}"]
+            else:
+                row += ["", ""]
         rows.append(row)
     foot = f"repeats agree to {result['spread']:.2%}"
     if result["early_share"] is not None:

@@ -10,6 +10,10 @@
  * at once by recv(); with -f nobody reads, the socket's buffer is full from the
  * start, and the cost is that of a packet that ends as a drop.
  *
+ * With -o the same happens on a machine in trouble: another process, of the
+ * given nice level, has a socket on the next port that is sent more than it
+ * takes (by tun only), in bursts before each round.
+ *
  * Prints one JSON object: the nanoseconds a datagram in each of ROUNDS rounds,
  * and how many datagrams were sent in all, the warm-up included.
  */
@@ -28,7 +32,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <signal.h>
 #include <sys/ioctl.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <time.h>
 #include <unistd.h>
@@ -37,6 +44,9 @@
 #define SIZE		256
 #define ROUNDS		5
 #define WARM_UP		2000	/* more than the default buffer holds */
+#define BURST		64	/* to the other receiver: more than its buffer holds */
+#define TROUBLE_NS	(NSEC_PER_SEC * 3 / 4)	/* so long before the first round */
+#define SLOWNESS_US	20000	/* what the other receiver needs for a packet */
 #define TUN		"cost0"
 #define TUN_LOCAL	"10.78.0.1"
 #define TUN_PEER	"10.78.0.2"
@@ -49,7 +59,7 @@ struct packet {
 
 _Static_assert(sizeof(struct packet) == 20 + 8 + SIZE, "headers follow without a gap");
 
-static struct packet packet;
+static struct packet packet, other;
 
 static int64_t now_ns(void)
 {
@@ -80,19 +90,22 @@ static uint16_t ip_checksum(const struct iphdr *ip)
 }
 
 /* A datagram that has come from the tun device's other end. */
-static void make_packet(uint16_t port)
+static struct packet make_packet(uint16_t port)
 {
-	packet.ip.version = 4;
-	packet.ip.ihl = sizeof(packet.ip) / 4;
-	packet.ip.tot_len = htons(sizeof(packet));
-	packet.ip.ttl = 64;
-	packet.ip.protocol = IPPROTO_UDP;
-	packet.ip.saddr = inet_addr(TUN_PEER);
-	packet.ip.daddr = inet_addr(TUN_LOCAL);
-	packet.ip.check = ip_checksum(&packet.ip);
-	packet.udp.source = htons(port);
-	packet.udp.dest = htons(port);
-	packet.udp.len = htons(sizeof(packet.udp) + SIZE);
+	struct packet made = {
+		.ip = {
+			.version = 4, .ihl = sizeof(made.ip) / 4, .ttl = 64,
+			.tot_len = htons(sizeof(made)), .protocol = IPPROTO_UDP,
+			.saddr = inet_addr(TUN_PEER), .daddr = inet_addr(TUN_LOCAL),
+		},
+		.udp = {
+			.source = htons(port), .dest = htons(port),
+			.len = htons(sizeof(made.udp) + SIZE),
+		},
+	};
+
+	made.ip.check = ip_checksum(&made.ip);
+	return made;
 }
 
 static int open_tun(int sock)
@@ -126,6 +139,44 @@ static int open_sender(uint16_t port)
 	return fd;
 }
 
+static int open_receiver(uint16_t port)
+{
+	struct sockaddr_in any = address("0.0.0.0", port);
+	int fd = socket(AF_INET, SOCK_DGRAM, 0);
+
+	if (fd < 0 || bind(fd, (struct sockaddr *)&any, sizeof(any)))
+		err(1, "bind to port %u", port);
+	return fd;
+}
+
+/* A process that receives too slowly; it ends with this one. */
+static void start_other(uint16_t port, int nice)
+{
+	pid_t parent = getpid();
+	int fd, least = 1;
+
+	if (fork())
+		return;
+	prctl(PR_SET_PDEATHSIG, SIGKILL);
+	if (getppid() != parent || setpriority(PRIO_PROCESS, 0, nice))
+		_exit(1);
+	fd = open_receiver(port);
+	setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &least, sizeof(least));
+	for (;;) {
+		char buf[SIZE];
+
+		recv(fd, buf, sizeof(buf), 0);
+		usleep(SLOWNESS_US);
+	}
+}
+
+static void trouble(int from)
+{
+	for (unsigned int i = 0; i < BURST; i++)
+		if (write(from, &other, sizeof(other)) < 0)
+			err(1, "send");
+}
+
 static void run(int from, int to, bool tun, bool flood, unsigned int count)
 {
 	static char buf[SIZE];
@@ -141,43 +192,53 @@ static void run(int from, int to, bool tun, bool flood, unsigned int count)
 
 int main(int argc, char **argv)
 {
-	struct sockaddr_in any = address("0.0.0.0", 0);
-	bool flood = false, tun;
-	unsigned int count = 5000;
-	int from, to, opt;
+	bool flood = false, troubled = false, tun;
+	unsigned int count = 5000, sent = 1;
+	int from, to, opt, nice = 0;
+	int64_t start;
 	uint16_t port;
 
-	while ((opt = getopt(argc, argv, "fn:")) != -1) {
+	while ((opt = getopt(argc, argv, "fn:o:")) != -1) {
 		if (opt == 'f')
 			flood = true;
+		else if (opt == 'o')
+			troubled = true, nice = atoi(optarg);
 		else if (opt == 'n')
 			count = atoi(optarg);
 		else
 			return 2;
 	}
 	if (argc - optind != 2)
-		errx(2, "usage: udp_cost [-f] [-n COUNT] lo|tun PORT");
+		errx(2, "usage: udp_cost [-f] [-n COUNT] [-o NICE] lo|tun PORT");
 	tun = !strcmp(argv[optind], "tun");
 	port = atoi(argv[optind + 1]);
 
-	to = socket(AF_INET, SOCK_DGRAM, 0);
-	any.sin_port = htons(port);
-	if (to < 0 || bind(to, (struct sockaddr *)&any, sizeof(any)))
-		err(1, "bind to port %u", port);
-	make_packet(port);
+	to = open_receiver(port);
+	packet = make_packet(port);
+	other = make_packet(port + 1);
 	from = tun ? open_tun(to) : open_sender(port);
 
 	/* A receiver, even where nothing ever arrives. */
 	run(from, to, tun, true, 1);
 	recv(to, packet.data, SIZE, MSG_DONTWAIT);
-	run(from, to, tun, flood, WARM_UP);
+	if (troubled)
+		start_other(port + 1, nice);
+	start = now_ns();
+	do {
+		if (troubled)
+			trouble(from);
+		run(from, to, tun, flood, WARM_UP);
+		sent += WARM_UP;
+	} while (troubled && now_ns() - start < TROUBLE_NS);
 	printf("{\"ns\": [");
 	for (int round = 0; round < ROUNDS; round++) {
-		int64_t start = now_ns();
-
+		if (troubled)
+			trouble(from);
+		start = now_ns();
 		run(from, to, tun, flood, count);
+		sent += count;
 		printf("%s%.1f", round ? ", " : "", (double)(now_ns() - start) / count);
 	}
-	printf("], \"sent\": %u}\n", 1 + WARM_UP + ROUNDS * count);
+	printf("], \"sent\": %u}\n", sent);
 	return 0;
 }
