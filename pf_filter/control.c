@@ -18,7 +18,7 @@
  * may not get the CPU in just this situation. It reads what the packet path
  * counted, and publishes each cut as one word; the packet path takes no lock.
  *
- * Context: filter_control_arrival(), _harm() and _ask() in softirq; the tick in
+ * Context: filter_control_ask() and _harm() in softirq; the tick in
  * timer softirq on any one CPU.
  */
 #include <linux/prandom.h>
@@ -97,26 +97,6 @@ static void level_seen(struct level *level, u32 rate)
 }
 
 /**
- * filter_control_arrival() - count a packet that may be shed
- * @entry: its receiver
- * @level: the receiver's
- * @packets: how many the buffer carries
- */
-void filter_control_arrival(const struct pflow_sock *entry, u16 level, unsigned int packets)
-{
-	struct level *here = &this_cpu_ptr(controls)->levels[level];
-	unsigned int run_cpu = READ_ONCE(entry->run_cpu);
-	u32 rate = READ_ONCE(entry->rate);
-
-	level_seen(here, rate);
-	WRITE_ONCE(here->packets, here->packets + packets);
-	if (run_cpu != smp_processor_id())
-		level_seen(&per_cpu_ptr(controls, run_cpu)->levels[level], rate);
-	if (!timer_pending(&tick))
-		mod_timer(&tick, jiffies + TICK);
-}
-
-/**
  * filter_control_harm() - a receiver loses packets, or is about to
  * @cpu: where it runs
  * @level: the receiver's
@@ -146,31 +126,42 @@ static bool cutting(const struct control *control)
 	return READ_ONCE(control->queue) || READ_ONCE(control->harm);
 }
 
-static u32 keep_under(const u32 *cut, const struct control *control,
+static u32 keep_under(const u32 *word, const struct control *control,
 		      const struct pflow_sock *entry, u16 level)
 {
-	u32 share = pflow_cut_share(load_cut(cut), level);
+	struct pflow_cut cut = load_cut(word);
 
-	if (likely(!share))
+	if (likely(level > cut.level))
 		return PFLOW_ONE;
-	return pflow_keep(share, READ_ONCE(entry->rate),
+	return pflow_keep(pflow_cut_share(cut, level), READ_ONCE(entry->rate),
 			  READ_ONCE(control->levels[level].top_rate),
 			  READ_ONCE(filter_knobs[FILTER_KNOB_FLOOR].value));
 }
 
 /**
- * filter_control_ask() - what the controllers say of a packet
+ * filter_control_ask() - count a packet that may be shed, and say whether to
  * @entry: its receiver
  * @level: the receiver's
+ * @packets: how many the buffer carries
  *
  * Return: how likely it is kept, and why it is dropped if it is not.
  */
-struct pflow_verdict filter_control_ask(const struct pflow_sock *entry, u16 level)
+struct pflow_verdict filter_control_ask(const struct pflow_sock *entry, u16 level,
+					unsigned int packets)
 {
-	const struct control *here = this_cpu_ptr(controls);
-	const struct control *there = per_cpu_ptr(controls, READ_ONCE(entry->run_cpu));
+	struct control *here = this_cpu_ptr(controls), *there = here;
+	unsigned int run_cpu = READ_ONCE(entry->run_cpu);
 	struct pflow_verdict verdict;
 	u32 keep;
+
+	level_seen(&here->levels[level], READ_ONCE(entry->rate));
+	WRITE_ONCE(here->levels[level].packets, here->levels[level].packets + packets);
+	if (run_cpu != smp_processor_id()) {
+		there = per_cpu_ptr(controls, run_cpu);
+		level_seen(&there->levels[level], READ_ONCE(entry->rate));
+	}
+	if (unlikely(!timer_pending(&tick)))
+		mod_timer(&tick, jiffies + TICK);
 
 	verdict.keep = keep_under(&here->queue, here, entry, level);
 	verdict.otherwise = FILTER_DROP_OVERLOAD;

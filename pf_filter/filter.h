@@ -90,7 +90,6 @@ void filter_drop(struct filter_packet *packet, enum filter_outcome outcome);
 /* control.c */
 int filter_control_setup(void);
 void filter_control_teardown(void);
-void filter_control_arrival(const struct pflow_sock *entry, u16 level, unsigned int packets);
 void filter_control_harm(int cpu, u16 level);
 
 /**
@@ -103,7 +102,8 @@ struct pflow_verdict {
 	enum filter_outcome otherwise;
 };
 
-struct pflow_verdict filter_control_ask(const struct pflow_sock *entry, u16 level);
+struct pflow_verdict filter_control_ask(const struct pflow_sock *entry, u16 level,
+					unsigned int packets);
 u32 filter_random(void);
 void filter_control_status(struct seq_file *m);
 void filter_control_metrics(struct seq_file *m);

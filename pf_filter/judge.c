@@ -72,8 +72,7 @@ static enum filter_outcome judge_rank(const struct filter_packet *packet, u16 le
 
 	if (packet->loopback)
 		return FILTER_PASS;
-	filter_control_arrival(packet->entry, level, packet->packets);
-	verdict = filter_control_ask(packet->entry, level);
+	verdict = filter_control_ask(packet->entry, level, packet->packets);
 	if (verdict.keep >= PFLOW_ONE || filter_random() % PFLOW_ONE < verdict.keep)
 		return FILTER_PASS;
 	return verdict.otherwise;
