@@ -9,27 +9,19 @@
 
 #include "internal.h"
 
-#define WINDOW	(HZ / 50)	/* 20 ms */
-
 /**
- * pflow_sock_arrival() - count packets sent to a socket
+ * pflow_sock_window() - close a window of counting and begin the next
  * @entry: the socket's entry
- * @packets: how many the buffer carries
- *
- * Several CPUs may count at once and lose a few; see struct pflow_sock.
+ * @packets: the first of the next window
  *
  * Context: RCU read side, the packet path.
  */
-void pflow_sock_arrival(struct pflow_sock *entry, unsigned int packets)
+void pflow_sock_window(struct pflow_sock *entry, unsigned int packets)
 {
 	u32 now = jiffies;
 	u32 start = READ_ONCE(entry->window_start);
 	u32 elapsed = now - start;
 
-	if (elapsed < WINDOW) {
-		WRITE_ONCE(entry->window_packets, entry->window_packets + packets);
-		return;
-	}
 	if (!time_before32(start, this_cpu_read(pflow_load.since)))
 		WRITE_ONCE(entry->rate,
 			   pflow_rate_update(entry->rate, entry->window_packets,
@@ -37,4 +29,4 @@ void pflow_sock_arrival(struct pflow_sock *entry, unsigned int packets)
 	WRITE_ONCE(entry->window_packets, packets);
 	WRITE_ONCE(entry->window_start, now);
 }
-EXPORT_SYMBOL_GPL(pflow_sock_arrival);
+EXPORT_SYMBOL_GPL(pflow_sock_window);

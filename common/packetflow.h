@@ -150,7 +150,26 @@ void pflow_load_raise(int cpu);
 u64 pflow_cpu_idle_us(int cpu);
 
 /* estimate.c */
-void pflow_sock_arrival(struct pflow_sock *entry, unsigned int packets);
+#define PFLOW_WINDOW	(HZ / 50)	/* 20 ms */
+
+void pflow_sock_window(struct pflow_sock *entry, unsigned int packets);
+
+/**
+ * pflow_sock_arrival() - count packets sent to a socket
+ * @entry: the socket's entry
+ * @packets: how many the buffer carries
+ *
+ * Several CPUs may count at once and lose a few; see struct pflow_sock.
+ *
+ * Context: RCU read side, the packet path.
+ */
+static inline void pflow_sock_arrival(struct pflow_sock *entry, unsigned int packets)
+{
+	if (likely((u32)jiffies - READ_ONCE(entry->window_start) < PFLOW_WINDOW))
+		WRITE_ONCE(entry->window_packets, entry->window_packets + packets);
+	else
+		pflow_sock_window(entry, packets);
+}
 
 /* Knobs: one value, a module parameter and a file of the same name. */
 

@@ -54,23 +54,6 @@ int pflow_rank_prio(u8 rank)
 EXPORT_SYMBOL_GPL(pflow_rank_prio);
 
 /**
- * pflow_level() - the order among receivers, election included
- * @rank: 0..140
- * @elected: pf_sched has elected the process (the paper's pp flag)
- *
- * An election lifts by half a rank: above every receiver of the same
- * priority, never level with one of higher priority. So a flood that got its
- * owner elected buys no immunity from anyone who matters more.
- *
- * Context: any. Return: 0..281, higher is shed later.
- */
-u16 pflow_level(u8 rank, bool elected)
-{
-	return 2 * rank + (elected ? 1 : 0);
-}
-EXPORT_SYMBOL_GPL(pflow_level);
-
-/**
  * pflow_rate_update() - receive rate of a socket after one more stretch
  * @rate: packets/s so far; 0 where nothing is known
  * @packets: packets in the stretch

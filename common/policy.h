@@ -42,8 +42,22 @@ enum pflow_class {
 
 u8 pflow_rank(enum pflow_class class, int nice, unsigned int rt_priority);
 int pflow_rank_prio(u8 rank);
-u16 pflow_level(u8 rank, bool elected);
-
 u32 pflow_rate_update(u32 rate, u32 packets, u32 elapsed_us);
+
+/**
+ * pflow_level() - the order among receivers, election included
+ * @rank: 0..140
+ * @elected: pf_sched has elected the process (the paper's pp flag)
+ *
+ * An election lifts by half a rank: above every receiver of the same
+ * priority, never level with one of higher priority. So a flood that got its
+ * owner elected buys no immunity from anyone who matters more.
+ *
+ * Context: any. Return: 0..281, higher is shed later.
+ */
+static inline u16 pflow_level(u8 rank, bool elected)
+{
+	return 2 * rank + (elected ? 1 : 0);
+}
 
 #endif

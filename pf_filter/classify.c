@@ -29,8 +29,8 @@
 #include "filter.h"
 
 /* The UDP header, if all of the datagram that it announces is there. */
-static const struct udphdr *udp_header(const struct sk_buff *skb, unsigned int offset,
-				       struct udphdr *buffer)
+static __always_inline const struct udphdr *
+udp_header(const struct sk_buff *skb, unsigned int offset, struct udphdr *buffer)
 {
 	const struct udphdr *uh = skb_header_pointer(skb, offset, sizeof(*buffer), buffer);
 	unsigned int length;

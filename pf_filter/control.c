@@ -21,7 +21,7 @@
  * Context: filter_control_ask() and _harm() in softirq; the tick in
  * timer softirq on any one CPU.
  */
-#include <linux/prandom.h>
+#include <linux/random.h>
 #include <linux/ktime.h>
 #include <linux/timer.h>
 
@@ -77,7 +77,7 @@ struct control {
 	u32 stood_us;
 	u64 idle_us;
 	u32 idle;
-	struct rnd_state random;
+	u32 random;
 	struct level levels[PFLOW_LEVELS];
 };
 
@@ -138,21 +138,27 @@ static u32 keep_under(const u32 *word, const struct control *control,
 			  READ_ONCE(filter_knobs[FILTER_KNOB_FLOOR].value));
 }
 
+/* Heads with this probability; of so cheap a generator only the high bits are random. */
+static bool toss(struct control *control, u32 probability)
+{
+	control->random = control->random * 1664525 + 1013904223;
+	return control->random >> 16 < probability;
+}
+
 /**
  * filter_control_ask() - count a packet that may be shed, and say whether to
  * @entry: its receiver
  * @level: the receiver's
  * @packets: how many the buffer carries
  *
- * Return: how likely it is kept, and why it is dropped if it is not.
+ * Return: %FILTER_PASS or why to drop it.
  */
-struct pflow_verdict filter_control_ask(const struct pflow_sock *entry, u16 level,
-					unsigned int packets)
+enum filter_outcome filter_control_ask(const struct pflow_sock *entry, u16 level,
+				       unsigned int packets)
 {
 	struct control *here = this_cpu_ptr(controls), *there = here;
 	unsigned int run_cpu = READ_ONCE(entry->run_cpu);
-	struct pflow_verdict verdict;
-	u32 keep;
+	u32 keep, keep_unharmed;
 
 	level_seen(&here->levels[level], READ_ONCE(entry->rate));
 	WRITE_ONCE(here->levels[level].packets, here->levels[level].packets + packets);
@@ -163,26 +169,15 @@ struct pflow_verdict filter_control_ask(const struct pflow_sock *entry, u16 leve
 	if (unlikely(!timer_pending(&tick)))
 		mod_timer(&tick, jiffies + TICK);
 
-	verdict.keep = keep_under(&here->queue, here, entry, level);
-	verdict.otherwise = FILTER_DROP_OVERLOAD;
-	keep = keep_under(&here->harm, here, entry, level);
+	keep = keep_under(&here->queue, here, entry, level);
+	keep_unharmed = keep_under(&here->harm, here, entry, level);
 	if (there != here)
-		keep = min(keep, keep_under(&there->harm, there, entry, level));
-	if (keep < verdict.keep) {
-		verdict.keep = keep;
-		verdict.otherwise = FILTER_DROP_HARM;
-	}
-	return verdict;
-}
-
-/**
- * filter_random() - the coin
- *
- * Return: 32 random bits, cheap and not secret.
- */
-u32 filter_random(void)
-{
-	return prandom_u32_state(&this_cpu_ptr(controls)->random);
+		keep_unharmed = min(keep_unharmed, keep_under(&there->harm, there, entry, level));
+	if (likely(min(keep, keep_unharmed) >= PFLOW_ONE))
+		return FILTER_PASS;
+	if (toss(here, min(keep, keep_unharmed)))
+		return FILTER_PASS;
+	return keep_unharmed < keep ? FILTER_DROP_HARM : FILTER_DROP_OVERLOAD;
 }
 
 /* Another CPU's jiffies may be one ahead; 0 is never. */
@@ -374,9 +369,10 @@ int filter_control_setup(void)
 	controls = alloc_percpu(struct control);
 	if (!controls)
 		return -ENOMEM;
-	prandom_seed_full_state(&controls->random);
-	for_each_possible_cpu(cpu)
+	for_each_possible_cpu(cpu) {
 		per_cpu_ptr(controls, cpu)->idle = PFLOW_ONE;
+		per_cpu_ptr(controls, cpu)->random = get_random_u32();
+	}
 	ticking = false;
 	timer_setup(&tick, control_tick, 0);
 	return 0;

@@ -8,6 +8,7 @@
 #define _PFLOW_FILTER_H
 
 #include <linux/netfilter.h>
+#include <linux/rcupdate.h>
 #include <linux/skbuff.h>
 
 #include "../common/packetflow.h"
@@ -27,8 +28,37 @@ enum {
 };
 
 extern struct pflow_knob filter_knobs[FILTER_KNOBS];
-bool filter_exempt(u16 local_port, u16 remote_port, u32 rate);
 int filter_exempt_setup(void);
+
+#define FILTER_PORTS		65536
+#define FILTER_REPLY_RATE	1000	/* packets/s */
+
+struct filter_exempt_list {
+	struct rcu_head rcu;
+	DECLARE_BITMAP(local, FILTER_PORTS);
+	DECLARE_BITMAP(remote, FILTER_PORTS);
+};
+
+extern struct filter_exempt_list __rcu *filter_exempt_list;
+
+/**
+ * filter_exempt() - is a packet none of our business?
+ * @local_port: its destination
+ * @remote_port: its source
+ * @rate: what the receiver is sent, packets/s
+ *
+ * The source port is the sender's to choose, so it exempts only receivers that
+ * get as little as a client gets in replies; a flood from port 53 buys nothing.
+ *
+ * Context: RCU read side. Return: whether it is.
+ */
+static inline bool filter_exempt(u16 local_port, u16 remote_port, u32 rate)
+{
+	const struct filter_exempt_list *list = rcu_dereference(filter_exempt_list);
+
+	return test_bit(local_port, list->local) ||
+	       (rate < FILTER_REPLY_RATE && test_bit(remote_port, list->remote));
+}
 
 /**
  * struct filter_packet - a packet for one receiver of this host
@@ -92,19 +122,8 @@ int filter_control_setup(void);
 void filter_control_teardown(void);
 void filter_control_harm(int cpu, u16 level);
 
-/**
- * struct pflow_verdict - what the controllers say of a packet
- * @keep: probability that it is let through, 0..65536
- * @otherwise: why it is dropped, if it is
- */
-struct pflow_verdict {
-	u32 keep;
-	enum filter_outcome otherwise;
-};
-
-struct pflow_verdict filter_control_ask(const struct pflow_sock *entry, u16 level,
-					unsigned int packets);
-u32 filter_random(void);
+enum filter_outcome filter_control_ask(const struct pflow_sock *entry, u16 level,
+				       unsigned int packets);
 void filter_control_status(struct seq_file *m);
 void filter_control_metrics(struct seq_file *m);
 

@@ -68,14 +68,9 @@ static void note_socket_drops(struct pflow_sock *entry, bool dropping)
 /* B1; a packet survives it with what the controllers leave its receiver. */
 static enum filter_outcome judge_rank(const struct filter_packet *packet, u16 level)
 {
-	struct pflow_verdict verdict;
-
 	if (packet->loopback)
 		return FILTER_PASS;
-	verdict = filter_control_ask(packet->entry, level, packet->packets);
-	if (verdict.keep >= PFLOW_ONE || filter_random() % PFLOW_ONE < verdict.keep)
-		return FILTER_PASS;
-	return verdict.otherwise;
+	return filter_control_ask(packet->entry, level, packet->packets);
 }
 
 /* Bytes that can come before the next packet would be dropped. */

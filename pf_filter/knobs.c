@@ -7,22 +7,12 @@
  * new one.
  */
 #include <linux/bitmap.h>
-#include <linux/rcupdate.h>
 #include <linux/slab.h>
 #include <linux/string.h>
 
 #include "filter.h"
 
-#define PORTS		65536
-#define REPLY_RATE	1000	/* packets/s; see filter_exempt() */
-
-struct exempt {
-	struct rcu_head rcu;
-	DECLARE_BITMAP(local, PORTS);
-	DECLARE_BITMAP(remote, PORTS);
-};
-
-static struct exempt __rcu *exempt;
+struct filter_exempt_list __rcu *filter_exempt_list;
 
 static const char * const modes[] = { "enforce", "observe", NULL };
 
@@ -56,17 +46,17 @@ module_param_cb(mode, &pflow_knob_param_ops, &filter_knobs[FILTER_KNOB_MODE], 04
 MODULE_PARM_DESC(mode, "enforce or observe (default enforce)");
 module_param_cb(floor, &pflow_knob_param_ops, &filter_knobs[FILTER_KNOB_FLOOR], 0444);
 MODULE_PARM_DESC(floor, "packets/s that every receiver keeps (default 100)");
-module_param_cb(exempt, &pflow_knob_param_ops, &filter_knobs[FILTER_KNOB_EXEMPT], 0444);
-MODULE_PARM_DESC(exempt, "ports never judged (default " EXEMPT_DEFAULT ")");
+module_param_cb(filter_exempt_list, &pflow_knob_param_ops, &filter_knobs[FILTER_KNOB_EXEMPT], 0444);
+MODULE_PARM_DESC(filter_exempt_list, "ports never judged (default " EXEMPT_DEFAULT ")");
 
 static int parse_port(char *text, unsigned int *port)
 {
-	if (!isdigit(text[0]) || kstrtouint(text, 10, port) || !*port || *port >= PORTS)
+	if (!isdigit(text[0]) || kstrtouint(text, 10, port) || !*port || *port >= FILTER_PORTS)
 		return -EINVAL;
 	return 0;
 }
 
-static int parse_item(struct exempt *list, char *item)
+static int parse_item(struct filter_exempt_list *list, char *item)
 {
 	unsigned long *map = list->local;
 	unsigned int first, last;
@@ -88,7 +78,7 @@ static int parse_item(struct exempt *list, char *item)
 /* Called under the lock of all knobs. */
 static int exempt_parse(struct pflow_knob *knob, char *text)
 {
-	struct exempt *list = kzalloc(sizeof(*list), GFP_KERNEL), *old;
+	struct filter_exempt_list *list = kzalloc(sizeof(*list), GFP_KERNEL), *old;
 	char *item;
 
 	if (!list)
@@ -101,7 +91,7 @@ static int exempt_parse(struct pflow_knob *knob, char *text)
 			}
 		}
 	}
-	old = rcu_replace_pointer(exempt, list, true);
+	old = rcu_replace_pointer(filter_exempt_list, list, true);
 	if (old)
 		kfree_rcu(old, rcu);
 	return 0;
@@ -111,7 +101,7 @@ static bool show_ports(struct seq_file *m, const unsigned long *map, const char 
 {
 	unsigned int first, end;
 
-	for_each_set_bitrange(first, end, map, PORTS) {
+	for_each_set_bitrange(first, end, map, FILTER_PORTS) {
 		seq_printf(m, "%s%s%u", more ? "," : "", prefix, first);
 		if (end - first > 1)
 			seq_printf(m, "-%u", end - 1);
@@ -122,35 +112,16 @@ static bool show_ports(struct seq_file *m, const unsigned long *map, const char 
 
 static void exempt_show(const struct pflow_knob *knob, struct seq_file *m)
 {
-	const struct exempt *list;
+	const struct filter_exempt_list *list;
 	bool any;
 
 	rcu_read_lock();
-	list = rcu_dereference(exempt);
+	list = rcu_dereference(filter_exempt_list);
 	any = list && show_ports(m, list->local, "", false);
 	any = list && show_ports(m, list->remote, "from:", any);
 	rcu_read_unlock();
 	if (!any)
 		seq_puts(m, "none");
-}
-
-/**
- * filter_exempt() - is a packet none of our business?
- * @local_port: its destination
- * @remote_port: its source
- * @rate: what the receiver is sent, packets/s
- *
- * The source port is the sender's to choose, so it exempts only receivers that
- * get as little as a client gets in replies; a flood from port 53 buys nothing.
- *
- * Context: RCU read side. Return: whether it is.
- */
-bool filter_exempt(u16 local_port, u16 remote_port, u32 rate)
-{
-	const struct exempt *list = rcu_dereference(exempt);
-
-	return test_bit(local_port, list->local) ||
-	       (rate < REPLY_RATE && test_bit(remote_port, list->remote));
 }
 
 /**
@@ -162,13 +133,13 @@ int filter_exempt_setup(void)
 {
 	char text[] = EXEMPT_DEFAULT;
 
-	return rcu_access_pointer(exempt) ? 0 : exempt_parse(NULL, text);
+	return rcu_access_pointer(filter_exempt_list) ? 0 : exempt_parse(NULL, text);
 }
 
 /* Last of all: /sys/module still shows parameters when the module has stopped. */
 static void exempt_release(struct pflow_knob *knob)
 {
-	struct exempt *old = rcu_replace_pointer(exempt, NULL, true);
+	struct filter_exempt_list *old = rcu_replace_pointer(filter_exempt_list, NULL, true);
 
 	if (old)
 		kfree_rcu(old, rcu);

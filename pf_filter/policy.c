@@ -71,20 +71,6 @@ struct pflow_cut pflow_cut_step(struct pflow_cut cut, u32 pressure, u32 elapsed_
 }
 
 /**
- * pflow_cut_share() - how much of a receiver's excess is shed
- * @cut: where shedding stands
- * @level: the receiver's
- *
- * Context: any. Return: 0..65536; never rises with @level.
- */
-u32 pflow_cut_share(struct pflow_cut cut, u16 level)
-{
-	if (level > cut.level)
-		return 0;
-	return level < cut.level ? PFLOW_ONE : cut.share;
-}
-
-/**
  * pflow_keep() - probability that a packet is let through
  * @share: 0..65536, from pflow_cut_share()
  * @rate: what the receiver is sent, packets/s

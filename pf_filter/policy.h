@@ -32,7 +32,20 @@ struct pflow_cut {
 
 struct pflow_cut pflow_cut_step(struct pflow_cut cut, u32 pressure, u32 elapsed_us,
 				const u16 *levels, unsigned int nr_levels);
-u32 pflow_cut_share(struct pflow_cut cut, u16 level);
 u32 pflow_keep(u32 share, u32 rate, u32 top_rate, u32 floor);
+
+/**
+ * pflow_cut_share() - how much of a receiver's excess is shed
+ * @cut: where shedding stands
+ * @level: the receiver's
+ *
+ * Context: any. Return: 0..65536; never rises with @level.
+ */
+static inline u32 pflow_cut_share(struct pflow_cut cut, u16 level)
+{
+	if (level > cut.level)
+		return 0;
+	return level < cut.level ? PFLOW_ONE : cut.share;
+}
 
 #endif

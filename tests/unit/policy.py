@@ -37,11 +37,12 @@ def library() -> ctypes.CDLL:
         command = ["gcc", "-O1", "-g", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC"]
         command += ["-fsanitize=undefined", "-fsanitize-undefined-trap-on-error"]
         command += ["-I", str(Path(__file__).parent / "include"), "-o", str(out)]
+        command += ["-I", str(REPO), str(Path(__file__).parent / "inlined.c")]
         subprocess.run([*command, *(str(REPO / source) for source in SOURCES)], check=True)
         built = ctypes.CDLL(str(out))
     built.pflow_rank.restype = ctypes.c_uint8
-    built.pflow_level.restype = ctypes.c_uint16
-    for name in ("pflow_rate_update", "pflow_cut_share", "pflow_keep"):
+    built.level.restype = ctypes.c_uint16
+    for name in ("pflow_rate_update", "cut_share", "pflow_keep"):
         getattr(built, name).restype = ctypes.c_uint32
     built.pflow_cut_step.restype = _Cut
     return built
@@ -56,7 +57,7 @@ def rank_prio(of: int) -> int:
 
 
 def level(of: int, elected: bool = False) -> int:
-    return int(library().pflow_level(ctypes.c_uint8(of), ctypes.c_bool(elected)))
+    return int(library().level(ctypes.c_uint8(of), ctypes.c_bool(elected)))
 
 
 def rate_update(rate: int, packets: int, elapsed_us: int) -> int:
@@ -72,7 +73,7 @@ def cut_step(cut: Cut, pressure: int, elapsed_us: int, levels: Sequence[int]) ->
 
 
 def cut_share(cut: Cut, of: int) -> int:
-    return int(library().pflow_cut_share(_Cut(*cut), ctypes.c_uint16(of)))
+    return int(library().cut_share(_Cut(*cut), ctypes.c_uint16(of)))
 
 
 def keep(share: int, rate: int, top_rate: int, floor: int) -> int:
