@@ -45,8 +45,8 @@
 #define PRESSED_FOR	HZ
 #define PERIOD_PEACE	HZ
 #define PERIOD_PRESSED	(HZ / 10)
-#define LEARN_FIRST	3	/* periods of pressure */
-#define LEARN_AGAIN	20
+#define LEARN_FIRST	2	/* periods of pressure */
+#define LEARN_AGAIN	50
 #define SAMPLE_MS	60
 #define SAMPLE_EVERY	(10 * HZ)
 #define SCAN_EVERY	(30 * HZ)
@@ -262,7 +262,8 @@ static bool due(u32 last, u32 every)
 
 /*
  * Under pressure owners are learnt at once, and looked at again now and then:
- * a probe on every receive call would cost just those who have too little.
+ * a probe on every receive call would cost just those who have too little, and
+ * so would arming it often, for which ftrace walks all functions of the kernel.
  */
 static bool learning(unsigned int round)
 {

@@ -75,7 +75,8 @@ struct pflow_sock {
 	u32 drops;			/* sk_drops, early drops included */
 
 	/* Who receives; changed under the bucket's lock. */
-	u32 last_received;		/* jiffies */
+	u32 last_received;		/* jiffies, by the owner */
+	u32 drained;			/* jiffies when the packet path last saw that somebody received */
 	pid_t pid;			/* thread, initial pid namespace */
 	pid_t tgid;
 	const void *group;		/* scheduling group: compared, never followed */

@@ -197,6 +197,7 @@ static struct pflow_sock *entry_make(struct sock *sk, u64 cookie)
 	entry->window_start = jiffies;
 	entry->last_seen = jiffies;
 	entry->last_received = jiffies;
+	entry->drained = jiffies;
 	atomic_inc(&used);
 	return entry;
 }

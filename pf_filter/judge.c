@@ -51,8 +51,11 @@ static bool stays_over(struct pflow_sock *entry, const struct sock *sk)
  */
 static bool receiving(const struct pflow_sock *entry)
 {
+	u32 now = jiffies;
+
 	return READ_ONCE(entry->learnt) == PFLOW_RECEIVES &&
-	       time_before32((u32)jiffies, READ_ONCE(entry->last_received) + PFLOW_HOLD);
+	       (time_before32(now, READ_ONCE(entry->last_received) + PFLOW_HOLD) ||
+		time_before32(now, READ_ONCE(entry->drained) + PFLOW_HOLD));
 }
 
 static void note_socket_drops(struct pflow_sock *entry, bool dropping)
@@ -83,6 +86,19 @@ static u32 room_left(const struct sock *sk, u32 truesize)
 }
 
 /*
+ * Look how much room there is. More than what the packets passed since the last
+ * look have left means that somebody received; that is known without a probe.
+ */
+static void measure_room(struct pflow_sock *entry, const struct sock *sk, u32 truesize)
+{
+	u32 room = room_left(sk, truesize);
+
+	if (room > READ_ONCE(entry->room) && READ_ONCE(entry->drained) != (u32)jiffies)
+		WRITE_ONCE(entry->drained, (u32)jiffies);
+	WRITE_ONCE(entry->room, room);
+}
+
+/*
  * Other CPUs may take from the same room and pass a few packets too many, which
  * the socket then drops itself; nothing is ever dropped by this.
  */
@@ -105,7 +121,7 @@ static enum filter_outcome judge_socket(const struct filter_packet *packet, u16 
 	if ((packet->full || stays_over(entry, packet->sk)) && receiving(entry))
 		filter_control_harm(READ_ONCE(entry->run_cpu), level);
 	if (!packet->full) {
-		WRITE_ONCE(entry->room, room_left(packet->sk, packet->skb->truesize));
+		measure_room(entry, packet->sk, packet->skb->truesize);
 		return FILTER_PASS;
 	}
 	pflow_load_raise(smp_processor_id());
