@@ -13,6 +13,8 @@
  * receiver that overflows on a CPU with time to spare is slow by itself or
  * bursty; shedding others would not help it. Nor does it count that a receiver
  * on which the cut stands, or below it, has too little: that is what it is for.
+ * And where shedding, once tried, does not help, it is given up for a while: a
+ * buffer that overflows in bursts may want to be larger, and nothing else.
  *
  * The tick runs only while a CPU is pressed or cut, as a timer, since a worker
  * may not get the CPU in just this situation. It reads what the packet path
@@ -33,6 +35,11 @@
 #define IDLE_ENOUGH	(PFLOW_ONE / 8)	/* this much idle time means: not the CPU */
 #define FUTILE		4		/* shedding less than 1/4 of the load is no relief */
 #define MEMORY		8		/* ticks over which load is averaged */
+#define RATE_LEAST	1000	/* packets/s */
+#define ABOUT_TO_NS	(NSEC_PER_SEC / HZ / 32)	/* weighs a 32nd of the time */
+#define WINDOW_US	100000		/* over which losses are averaged */
+#define TRIAL		HZ		/* by then shedding has to help */
+#define GIVEN_UP	(10 * HZ)
 #define PATIENCE_US	100000		/* a queue that clears sooner is a burst, caught up with */
 
 /**
@@ -49,11 +56,26 @@ struct level {
 	u32 ticked;
 };
 
+/* What is done about harm. */
+enum answer {
+	NONE,		/* there is too little of it */
+	SHED,
+	GIVE_UP,	/* it did not help */
+};
+
 /**
  * struct control - the controllers of one CPU
  * @queue: a cut as one word; read by the packet path, written by the tick
  * @harm: the same
  * @harmed: highest level harmed since the last tick plus one, or 0
+ * @harm_ns: how long its receivers' losses took to send
+ * @window_ns: the same in this window
+ * @window_us: length of this window so far
+ * @loss: share lost lately, 0..65536
+ * @before: share lost when shedding began
+ * @since: jiffies when it began, or was given up
+ * @answered: @harmed of the most important receiver that @state is about
+ * @state: whether harm is answered
  * @standing: pflow_load.standing_ns at the last tick
  * @lost: pflow_load.lost at the last tick
  * @polled: pflow_load.polled at the last tick
@@ -69,6 +91,14 @@ struct control {
 	u32 queue;
 	u32 harm;
 	u32 harmed;
+	u32 harm_ns;
+	u32 window_ns;
+	u32 window_us;
+	u32 loss;
+	u32 before;
+	u32 since;
+	u32 answered;
+	enum answer state;
 	u64 standing;
 	u32 lost;
 	u32 polled;
@@ -98,15 +128,28 @@ static void level_seen(struct level *level, u32 rate)
 
 /**
  * filter_control_harm() - a receiver loses packets, or is about to
- * @cpu: where it runs
- * @level: the receiver's
+ * @entry: the receiver
+ * @level: its level
+ * @lost: packets that it loses; 0, and once a jiffy, if it is about to
+ *
+ * A loss weighs the more the less the receiver is sent: it counts for the time
+ * that it took to send. Of a receiver of which no rate is known it counts little.
  */
-void filter_control_harm(int cpu, u16 level)
+void filter_control_harm(const struct pflow_sock *entry, u16 level, unsigned int lost)
 {
-	struct control *control = per_cpu_ptr(controls, cpu);
+	struct control *control = per_cpu_ptr(controls, READ_ONCE(entry->run_cpu));
+	u32 harmed = READ_ONCE(control->harmed);
+	u32 ns = ABOUT_TO_NS;
 
-	if (READ_ONCE(control->harmed) <= level)
+	if (lost)
+		ns = lost * (NSEC_PER_SEC / max_t(u32, READ_ONCE(entry->rate), RATE_LEAST));
+	/* Others may write too, and a loss be forgotten; there are more. */
+	if (harmed == level + 1) {
+		WRITE_ONCE(control->harm_ns, READ_ONCE(control->harm_ns) + ns);
+	} else if (harmed <= level) {
+		WRITE_ONCE(control->harm_ns, ns);
 		WRITE_ONCE(control->harmed, level + 1);
+	}
 }
 
 static struct pflow_cut load_cut(const u32 *word)
@@ -222,12 +265,17 @@ static unsigned int list_levels(struct control *control, u16 end, u32 now, u16 *
 	return n;
 }
 
+static u32 share_of(u64 part_ns, u32 whole_us)
+{
+	return min_t(u64, div_u64(div_u64(part_ns, NSEC_PER_USEC) * PFLOW_ONE, whole_us),
+		     PFLOW_ONE);
+}
+
 static u32 queue_pressure(struct control *control, const struct pflow_load *load, u32 elapsed_us)
 {
 	u64 standing = READ_ONCE(load->standing_ns);
-	u64 stood_us = div_u64(standing - control->standing, NSEC_PER_USEC);
 	u32 lost = READ_ONCE(load->lost);
-	u32 pressure = min_t(u64, div_u64(stood_us * PFLOW_ONE, elapsed_us), PFLOW_ONE);
+	u32 pressure = share_of(standing - control->standing, elapsed_us);
 
 	if (lost != control->lost)
 		pressure = PFLOW_ONE;
@@ -262,7 +310,44 @@ static void step_queue(struct control *control, const struct pflow_load *load,
 	if (control->sheddable < control->load / FUTILE || !lasting(control, pressure, elapsed_us))
 		pressure = 0;
 	store_cut(&control->queue, pflow_cut_step(load_cut(&control->queue), pressure,
+						  !pressure && control->idle >= IDLE_ENOUGH,
 						  elapsed_us, list, n));
+}
+
+/* Decide anew, at the end of a window, whether harm is answered. */
+static void weigh_harm(struct control *control, u32 now)
+{
+	u32 loss = share_of(control->window_ns, control->window_us);
+
+	control->window_ns = 0;
+	control->window_us = 0;
+	control->loss = control->state == SHED ? control->loss - control->loss / 4 + loss / 4 : loss;
+	switch (control->state) {
+	case NONE:
+		if (!pflow_harmed(loss))
+			break;
+		control->state = SHED;
+		control->before = loss;
+		control->since = now;
+		break;
+	case SHED:
+		if (time_before32(now, control->since + TRIAL))
+			break;
+		if (!pflow_relieved(control->before, control->loss)) {
+			control->state = GIVE_UP;
+			control->since = now;
+		} else if (!control->harm) {
+			control->state = NONE;
+			control->answered = 0;
+		}
+		break;
+	case GIVE_UP:
+		if (time_before32(now, control->since + GIVEN_UP))
+			break;
+		control->state = NONE;
+		control->answered = 0;
+		break;
+	}
 }
 
 static void step_harm(struct control *control, int cpu, u32 elapsed_us, u32 now, u16 *list)
@@ -275,14 +360,29 @@ static void step_harm(struct control *control, int cpu, u32 elapsed_us, u32 now,
 	u32 pressure = 0;
 	unsigned int n;
 	u32 packets;
+	bool spare;
 
 	control->idle = control->idle - control->idle / 4 + idle / 4;
 	control->idle_us = idle_us;
 	WRITE_ONCE(control->harmed, 0);
-	if (harmed && harmed - 1 > cut.level && control->idle < IDLE_ENOUGH)
-		pressure = PFLOW_ONE;
+	spare = control->idle >= IDLE_ENOUGH;
+	if (!spare && harmed && harmed - 1 > cut.level) {
+		pressure = share_of(READ_ONCE(control->harm_ns), elapsed_us);
+		control->window_ns += READ_ONCE(control->harm_ns);
+	}
+	if (harmed > control->answered) {
+		control->answered = harmed;
+		control->state = NONE;
+	}
+	control->window_us += elapsed_us;
+	if (control->window_us >= WINDOW_US)
+		weigh_harm(control, now);
+	if (control->state != SHED) {
+		pressure = 0;
+		spare = true;
+	}
 	n = list_levels(control, pressure ? harmed - 1 : PFLOW_LEVELS, now, list, &packets);
-	store_cut(&control->harm, pflow_cut_step(cut, pressure, elapsed_us, list, n));
+	store_cut(&control->harm, pflow_cut_step(cut, pressure, spare, elapsed_us, list, n));
 }
 
 static void age_levels(struct control *control, u32 now)
@@ -307,6 +407,8 @@ static void rebase(struct control *control, const struct pflow_load *load, int c
 	control->polled = READ_ONCE(load->polled);
 	control->idle_us = pflow_cpu_idle_us(cpu);
 	WRITE_ONCE(control->harmed, 0);
+	control->window_ns = 0;
+	control->window_us = 0;
 }
 
 static bool step_cpu(int cpu, u32 elapsed_us, u16 *list)

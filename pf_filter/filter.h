@@ -120,7 +120,7 @@ void filter_drop(struct filter_packet *packet, enum filter_outcome outcome);
 /* control.c */
 int filter_control_setup(void);
 void filter_control_teardown(void);
-void filter_control_harm(int cpu, u16 level);
+void filter_control_harm(const struct pflow_sock *entry, u16 level, unsigned int lost);
 
 enum filter_outcome filter_control_ask(const struct pflow_sock *entry, u16 level,
 				       unsigned int packets);

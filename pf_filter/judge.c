@@ -22,12 +22,13 @@
 #define OVER_FOR	msecs_to_jiffies(50)
 #define OVER_STALE	HZ		/* nobody looked meanwhile */
 
-/* The paper's T, one half: fuller than that, for a while, is trouble too. */
+/* The paper's T, one half: fuller than that, for a while, is trouble too, told once a jiffy. */
 static bool stays_over(struct pflow_sock *entry, const struct sock *sk)
 {
 	bool over = pflow_udp_waiting(sk) > (u32)READ_ONCE(sk->sk_rcvbuf) / 2;
 	u32 since = READ_ONCE(entry->over_since);
 	u32 now = (u32)jiffies | 1;
+	u32 fresh;
 
 	if (!over) {
 		if (since)
@@ -41,8 +42,9 @@ static bool stays_over(struct pflow_sock *entry, const struct sock *sk)
 	if (!time_after32(now, since + OVER_FOR))
 		return false;
 	/* Stays over, and is watched: as fresh as can be. */
-	WRITE_ONCE(entry->over_since, (now - OVER_FOR - 2) | 1);
-	return true;
+	fresh = (now - OVER_FOR - 2) | 1;
+	WRITE_ONCE(entry->over_since, fresh);
+	return since != fresh;
 }
 
 /*
@@ -119,7 +121,7 @@ static enum filter_outcome judge_socket(const struct filter_packet *packet, u16 
 
 	note_socket_drops(entry, packet->full);
 	if ((packet->full || stays_over(entry, packet->sk)) && receiving(entry))
-		filter_control_harm(READ_ONCE(entry->run_cpu), level);
+		filter_control_harm(entry, level, packet->full ? packet->packets : 0);
 	if (!packet->full) {
 		measure_room(entry, packet->sk, packet->skb->truesize);
 		return FILTER_PASS;

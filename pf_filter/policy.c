@@ -2,17 +2,20 @@
 /*
  * Policy of pf_filter; see policy.h.
  *
- * The controller is an integrator with two speeds. Under full pressure the cut
- * climbs one level in a tenth of a second; with none it sinks one level in
- * four seconds. The climb is fast because a full receive queue costs everybody
- * its packets; the slow way down is the damping: near the edge of the CPU's
- * capacity the cut saws with a tooth of a few percent of one level instead of
- * swinging between all and nothing.
+ * The controller is an integrator with a leak. Full pressure drives the cut up
+ * one level in RISE_US; it sinks all the time, one level in FALL_US. The climb
+ * is fast because a full receive queue costs everybody its packets; the slow way
+ * down is the damping, and the ratio of the two is the pressure at which the cut
+ * comes to rest: RISE_US / FALL_US, a little more than one percent. So the cut
+ * stands where the more important receivers lose about that much, and where they
+ * lose less to begin with nobody is shed. A CPU with time to spare needs no
+ * shedding at all, and is let go in a fraction of the time.
  */
 #include "policy.h"
 
-#define RISE_US		100000u		/* one level up at full pressure */
-#define FALL_US		4000000u	/* one level down at none */
+#define RISE_US		50000u		/* one level up at full pressure */
+#define FALL_US		4000000u	/* one level down */
+#define FALL_SPARE_US	250000u		/* the same, with time to spare */
 #define STEP_MAX_US	100000u		/* a late tick counts no longer than this */
 
 static u32 min_u32(u32 a, u32 b)
@@ -35,7 +38,9 @@ static u32 cut_position(struct pflow_cut cut, const u16 *levels, unsigned int nr
 /**
  * pflow_cut_step() - move the cut by what one control interval saw
  * @cut: where it stands
- * @pressure: 0..65536, share of the interval in which there was overload
+ * @pressure: 0..65536, share of the interval, or of what a receiver was sent,
+ *	that was lost to overload
+ * @spare: the CPU has time to spare
  * @elapsed_us: length of the interval, microseconds
  * @levels: levels that may be shed, ascending, each once
  * @nr_levels: how many; with none there is nobody to shed and nothing is cut
@@ -45,22 +50,19 @@ static u32 cut_position(struct pflow_cut cut, const u16 *levels, unsigned int nr
  *
  * Context: any. Return: the new cut, on one of @levels or zero.
  */
-struct pflow_cut pflow_cut_step(struct pflow_cut cut, u32 pressure, u32 elapsed_us,
+struct pflow_cut pflow_cut_step(struct pflow_cut cut, u32 pressure, bool spare, u32 elapsed_us,
 				const u16 *levels, unsigned int nr_levels)
 {
 	u32 top = nr_levels * PFLOW_ONE;
 	u32 position = cut_position(cut, levels, nr_levels);
 	u32 dt = min_u32(elapsed_us, STEP_MAX_US);
 	struct pflow_cut next = { 0, 0 };
+	u32 rise, fall;
 
-	pressure = min_u32(pressure, PFLOW_ONE);
-	if (pressure) {
-		position += div_u64((u64)pressure * dt, RISE_US);
-	} else {
-		u32 fall = div_u64((u64)PFLOW_ONE * dt, FALL_US);
-
-		position -= min_u32(position, fall);
-	}
+	rise = div_u64((u64)min_u32(pressure, PFLOW_ONE) * dt, RISE_US);
+	fall = div_u64((u64)PFLOW_ONE * dt, spare ? FALL_SPARE_US : FALL_US);
+	position += min_u32(rise, PFLOW_ONE);
+	position -= min_u32(position, fall);
 	if (!nr_levels || !position)
 		return next;
 	if (position >= top)
@@ -68,6 +70,34 @@ struct pflow_cut pflow_cut_step(struct pflow_cut cut, u32 pressure, u32 elapsed_
 	next.level = levels[position / PFLOW_ONE];
 	next.share = position % PFLOW_ONE;
 	return next;
+}
+
+/**
+ * pflow_harmed() - does a receiver lose enough to shed others for it?
+ * @loss: 0..65536, share that it loses
+ *
+ * Context: any. Return: whether it does.
+ */
+bool pflow_harmed(u32 loss)
+{
+	return loss >= PFLOW_ONE / 10;
+}
+
+/**
+ * pflow_relieved() - has shedding others helped a receiver?
+ * @before: 0..65536, share that it lost when it began
+ * @after: 0..65536, share that it loses now
+ *
+ * It has if it loses half as much, or receives a tenth more.
+ *
+ * Context: any. Return: whether it has.
+ */
+bool pflow_relieved(u32 before, u32 after)
+{
+	u32 got = PFLOW_ONE - min_u32(before, PFLOW_ONE);
+	u32 gets = PFLOW_ONE - min_u32(after, PFLOW_ONE);
+
+	return after <= before / 2 || gets > got + got / 10;
 }
 
 /**

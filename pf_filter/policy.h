@@ -30,8 +30,10 @@ struct pflow_cut {
 	u16 share;
 };
 
-struct pflow_cut pflow_cut_step(struct pflow_cut cut, u32 pressure, u32 elapsed_us,
+struct pflow_cut pflow_cut_step(struct pflow_cut cut, u32 pressure, bool spare, u32 elapsed_us,
 				const u16 *levels, unsigned int nr_levels);
+bool pflow_harmed(u32 loss);
+bool pflow_relieved(u32 before, u32 after);
 u32 pflow_keep(u32 share, u32 rate, u32 top_rate, u32 floor);
 
 /**

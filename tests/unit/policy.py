@@ -44,6 +44,8 @@ def library() -> ctypes.CDLL:
     built.level.restype = ctypes.c_uint16
     for name in ("pflow_rate_update", "cut_share", "pflow_keep"):
         getattr(built, name).restype = ctypes.c_uint32
+    for name in ("pflow_harmed", "pflow_relieved"):
+        getattr(built, name).restype = ctypes.c_bool
     built.pflow_cut_step.restype = _Cut
     return built
 
@@ -65,15 +67,25 @@ def rate_update(rate: int, packets: int, elapsed_us: int) -> int:
     return int(library().pflow_rate_update(*words))
 
 
-def cut_step(cut: Cut, pressure: int, elapsed_us: int, levels: Sequence[int]) -> Cut:
+def cut_step(
+    cut: Cut, pressure: int, elapsed_us: int, levels: Sequence[int], spare: bool = False
+) -> Cut:
     array = (ctypes.c_uint16 * max(len(levels), 1))(*levels)
-    words = ctypes.c_uint32(pressure), ctypes.c_uint32(elapsed_us)
+    words = ctypes.c_uint32(pressure), ctypes.c_bool(spare), ctypes.c_uint32(elapsed_us)
     new = library().pflow_cut_step(_Cut(*cut), *words, array, ctypes.c_uint(len(levels)))
     return Cut(new.level, new.share)
 
 
 def cut_share(cut: Cut, of: int) -> int:
     return int(library().cut_share(_Cut(*cut), ctypes.c_uint16(of)))
+
+
+def harmed(loss: int) -> bool:
+    return bool(library().pflow_harmed(ctypes.c_uint32(loss)))
+
+
+def relieved(before: int, after: int) -> bool:
+    return bool(library().pflow_relieved(ctypes.c_uint32(before), ctypes.c_uint32(after)))
 
 
 def keep(share: int, rate: int, top_rate: int, floor: int) -> int:

@@ -15,6 +15,7 @@ from unit.policy import ONE, Cut, cut_share, cut_step, keep, level, rank
 
 TICK_US = 10_000
 DROP_COST = 0.2
+SPARE = 7 / 8
 FLOOR = 100
 
 LEVELS = [level(rank(1, nice)) for nice in (10, 5, 0)]
@@ -49,7 +50,8 @@ def simulate(load: Load, seconds: float, capacity: float, floor: int = FLOOR) ->
         through = min(1.0, capacity / cost) if cost else 1.0
         run.got.append([part * through for part in kept])
         run.pressed.append(cost > capacity)
-        cut = cut_step(cut, ONE if cost > capacity else 0, TICK_US, listed)
+        spare = cost < SPARE * capacity
+        cut = cut_step(cut, ONE if cost > capacity else 0, TICK_US, listed, spare)
         run.cuts.append(sum(other < cut.level for other in listed) + cut.share / ONE)
     return run
 
@@ -60,7 +62,7 @@ def steady(*rates: float) -> Load:
 
 def test_a_step_is_answered_in_a_quarter_of_a_second() -> None:
     run = simulate(steady(37_000, 37_000, 37_000), 5, capacity=60_000)
-    assert not any(run.pressed[25:40])
+    assert sum(run.pressed[25:125]) <= 4
     assert run.mean(2, 0.25, 5) >= 0.98 * 37_000
     assert run.mean(2, 1, 5) > run.mean(1, 1, 5) > run.mean(0, 1, 5) > 0
 
@@ -69,10 +71,10 @@ def test_a_step_is_answered_in_a_quarter_of_a_second() -> None:
 def test_it_settles_and_does_not_oscillate(capacity: float) -> None:
     run = simulate(steady(37_000, 37_000, 37_000), 40, capacity)
     late = run.cuts[1000:]
-    assert max(late) - min(late) < 0.15  # the saw's tooth, in levels
+    assert max(late) - min(late) < 0.25  # the saw's tooth, in levels
     assert sum(run.pressed[1000:]) / len(late) < 0.05
     sums = [sum(tick) for tick in run.got[1000:]]
-    assert min(sums) > 0.9 * max(sums)
+    assert min(sums) > 0.8 * max(sums)
 
 
 @pytest.mark.parametrize("floor", [0, 100, 5_000])
@@ -97,12 +99,12 @@ def test_bursts_do_not_pump_it_up() -> None:
         return [37_000 if now % 1 < 0.1 else 5_000] * 3
 
     run = simulate(burst, 60, capacity=60_000)
-    late = run.cuts[3000:]
-    assert max(late) <= 2
-    assert max(late) - min(late) < 1.2
-    assert min(got[0] for got in run.got[3000:]) >= 0.85 * FLOOR
+    assert max(run.cuts[3000:]) < 2
+    between = [t for t in range(3000, 6000) if t % 100 >= 60]
+    assert max(run.cuts[t] for t in between) == 0
+    assert min(got[0] for got in run.got[3000:]) >= 0.75 * FLOOR
     top = [got[2] / burst(t / 100)[2] for t, got in enumerate(run.got) if t > 3000]
-    assert sum(top) / len(top) > 0.99
+    assert sum(top) / len(top) > 0.97
 
 
 def test_it_lets_go_when_the_load_ends() -> None:
@@ -114,7 +116,7 @@ def test_it_lets_go_when_the_load_ends() -> None:
     assert run.cuts[-1] == 0
     assert run.got[-1] == [1_000, 1_000, 1_000]
     released = next(t for t in range(1000, 2500) if run.cuts[t] == 0)
-    assert released <= 1000 + 850  # two levels, four seconds each
+    assert released <= 1000 + 60  # two levels, a quarter of a second each
 
 
 def test_no_load_no_cut() -> None:

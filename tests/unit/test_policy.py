@@ -14,11 +14,13 @@ from unit.policy import (
     Cut,
     cut_share,
     cut_step,
+    harmed,
     keep,
     level,
     rank,
     rank_prio,
     rate_update,
+    relieved,
 )
 
 ranks = st.integers(0, RANKS - 1)
@@ -119,6 +121,28 @@ def test_a_larger_share_never_keeps_more(a: int, b: int, rate: int, top: int, fl
         assert keep(a, rate, top, floor) >= keep(b, rate, top, floor)
 
 
+@given(words, words)
+def test_more_loss_is_more_harm(a: int, b: int) -> None:
+    if a <= b:
+        assert harmed(a) <= harmed(b)
+    assert not harmed(ONE // 50)
+    assert harmed(ONE // 9)
+
+
+@given(shares, shares, shares)
+def test_relief_is_less_loss(before: int, a: int, b: int) -> None:
+    if before:
+        assert not relieved(before, before)
+    if a <= b:
+        assert relieved(before, a) >= relieved(before, b)
+    assert relieved(before, before // 2)
+
+
+def test_a_tenth_more_is_relief_where_most_is_lost() -> None:
+    assert relieved(round(0.7 * ONE), round(0.48 * ONE))
+    assert not relieved(round(0.06 * ONE), round(0.05 * ONE))
+
+
 def position(cut: Cut, levels: list[int]) -> int:
     """How far up the order a cut stands."""
     below = sum(other < cut.level for other in levels)
@@ -134,12 +158,21 @@ def test_a_step_goes_the_right_way(
     before, after = min(position(cut, levels), top), position(new, levels)
     assert new == Cut() or new.level in levels
     assert after < max(top, 1)
-    if not pressure:
-        assert after <= before
-        assert before - after <= ONE // 40 + 1  # a late tick does not open the gate at once
-    else:
+    assert after - before <= ONE
+    assert before - after <= ONE // 40 + 1  # a late tick does not open the gate at once
+    if pressure > ONE // 50 and elapsed:
         assert after >= min(before, max(top - 1, 0))
-        assert after - before <= ONE
+    if pressure < ONE // 100:
+        assert after <= before
+
+
+@given(cuts, words, times, level_lists)
+def test_with_time_to_spare_it_lets_go_sooner(
+    cut: Cut, pressure: int, elapsed: int, levels: list[int]
+) -> None:
+    busy = cut_step(cut, pressure, elapsed, levels)
+    idle = cut_step(cut, pressure, elapsed, levels, spare=True)
+    assert position(idle, levels) <= position(busy, levels)
 
 
 @given(cuts, words, times)
