@@ -321,13 +321,13 @@ static void weigh_harm(struct control *control, u32 now)
 
 	control->window_ns = 0;
 	control->window_us = 0;
-	control->loss = control->state == SHED ? control->loss - control->loss / 4 + loss / 4 : loss;
+	control->loss = control->loss - control->loss / 4 + loss / 4;
 	switch (control->state) {
 	case NONE:
-		if (!pflow_harmed(loss))
+		if (!pflow_harmed(control->loss))
 			break;
 		control->state = SHED;
-		control->before = loss;
+		control->before = max(loss, control->loss);
 		control->since = now;
 		break;
 	case SHED:
