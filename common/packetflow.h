@@ -76,7 +76,7 @@ struct pflow_sock {
 
 	/* Who receives; changed under the bucket's lock. */
 	u32 last_received;		/* jiffies, by the owner */
-	u32 drained;			/* jiffies when the packet path last saw that somebody received */
+	u32 drained;			/* jiffies when a look found that somebody had received */
 	pid_t pid;			/* thread, initial pid namespace */
 	pid_t tgid;
 	const void *group;		/* scheduling group: compared, never followed */

@@ -46,8 +46,8 @@ module_param_cb(mode, &pflow_knob_param_ops, &filter_knobs[FILTER_KNOB_MODE], 04
 MODULE_PARM_DESC(mode, "enforce or observe (default enforce)");
 module_param_cb(floor, &pflow_knob_param_ops, &filter_knobs[FILTER_KNOB_FLOOR], 0444);
 MODULE_PARM_DESC(floor, "packets/s that every receiver keeps (default 100)");
-module_param_cb(filter_exempt_list, &pflow_knob_param_ops, &filter_knobs[FILTER_KNOB_EXEMPT], 0444);
-MODULE_PARM_DESC(filter_exempt_list, "ports never judged (default " EXEMPT_DEFAULT ")");
+module_param_cb(exempt, &pflow_knob_param_ops, &filter_knobs[FILTER_KNOB_EXEMPT], 0444);
+MODULE_PARM_DESC(exempt, "ports never judged (default " EXEMPT_DEFAULT ")");
 
 static int parse_port(char *text, unsigned int *port)
 {
