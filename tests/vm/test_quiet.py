@@ -6,7 +6,7 @@ import subprocess
 import time
 
 import pytest
-from experiments.measure import lost
+from experiments.measure import await_quiet, lost
 from inside import inside, mark
 from inside.net import Peer, datagram, drain, drops, port_of, udp
 from inside.suite import dropped, metric, observed
@@ -57,6 +57,7 @@ def test_no_packet_of_many_is_dropped(guest: Guest, request: pytest.FixtureReque
     receivers = [LIGHT.receiver(guest, port, nice, rcvbuf=8 << 20) for port, nice in ports.items()]
     before = lost(guest)
     sent = LIGHT.send([Flow(port, PPS) for port in ports], 64, count / PPS / len(ports))
+    await_quiet(guest, list(ports))  # what was sent last is still on its way
     told = all_drops(guest)
     after = lost(guest)
     got = [receiver.finish() for receiver in receivers]
