@@ -178,7 +178,7 @@ MUTANTS = [
     ),
     Mutant(
         "an election lifts to the next rank",
-        "common/policy.c",
+        "common/policy.h",
         "(elected ? 1 : 0)",
         "(elected ? 2 : 0)",
         "unit/test_policy.py::test_an_election_lifts_above_equals_and_never_to_a_higher_rank",
@@ -192,7 +192,7 @@ MUTANTS = [
     ),
     Mutant(
         "shed from the top",
-        "pf_filter/policy.c",
+        "pf_filter/policy.h",
         "return level < cut.level ? PFLOW_ONE : cut.share;",
         "return level < cut.level ? cut.share : PFLOW_ONE;",
         "unit/test_policy.py::test_more_important_receivers_are_never_shed_more",
