@@ -91,8 +91,8 @@ struct control {
 	u32 queue;
 	u32 harm;
 	u32 harmed;
-	u32 harm_ns;
-	u32 window_ns;
+	u64 harm_ns;
+	u64 window_ns;
 	u32 window_us;
 	u32 loss;
 	u32 before;
@@ -130,7 +130,7 @@ static void level_seen(struct level *level, u32 rate)
  * filter_control_harm() - a receiver loses packets, or is about to
  * @entry: the receiver
  * @level: its level
- * @lost: packets that it loses; 0, and once a jiffy, if it is about to
+ * @lost: packets that it loses; 0, and now and then, if it is about to
  *
  * A loss weighs the more the less the receiver is sent: it counts for the time
  * that it took to send. Of a receiver of which no rate is known it counts little.

@@ -22,7 +22,7 @@
 #define OVER_FOR	msecs_to_jiffies(50)
 #define OVER_STALE	HZ		/* nobody looked meanwhile */
 
-/* The paper's T, one half: fuller than that, for a while, is trouble too, told once a jiffy. */
+/* The paper's T, one half: fuller than that, for a while, is trouble too, told every other jiffy. */
 static bool stays_over(struct pflow_sock *entry, const struct sock *sk)
 {
 	bool over = pflow_udp_waiting(sk) > (u32)READ_ONCE(sk->sk_rcvbuf) / 2;
@@ -144,7 +144,8 @@ enum filter_outcome filter_judge(struct filter_packet *packet)
 
 	pflow_sock_arrival(entry, packet->packets);
 	if (!this_cpu_read(pflow_load.pressed)) {
-		note_socket_drops(entry, packet->full);
+		if (packet->sk)
+			note_socket_drops(entry, packet->full);
 		return FILTER_PASS;
 	}
 	if (filter_exempt(packet->local_port, packet->remote_port, READ_ONCE(entry->rate)))
