@@ -22,7 +22,7 @@
 #define OVER_FOR	msecs_to_jiffies(50)
 #define OVER_STALE	HZ		/* nobody looked meanwhile */
 
-/* The paper's T, one half: fuller than that, for a while, is trouble too, told every other jiffy. */
+/* The paper's T, one half: fuller than that for a while is trouble too, told now and then. */
 static bool stays_over(struct pflow_sock *entry, const struct sock *sk)
 {
 	bool over = pflow_udp_waiting(sk) > (u32)READ_ONCE(sk->sk_rcvbuf) / 2;
