@@ -42,7 +42,6 @@
 
 #define STANDING_NS	(5 * NSEC_PER_MSEC)
 #define CHAIN_GAP_NS	(50 * NSEC_PER_MSEC)	/* polls further apart are no chain */
-#define PRESSED_FOR	HZ
 #define PERIOD_PEACE	HZ
 #define PERIOD_PRESSED	(HZ / 10)
 #define LEARN_FIRST	2	/* periods of pressure */
@@ -81,7 +80,7 @@ static u32 last_scan;
 void pflow_load_raise(int cpu)
 {
 	struct pflow_load *load = per_cpu_ptr(&pflow_load, cpu);
-	u32 until = (u32)jiffies + PRESSED_FOR;
+	u32 until = (u32)jiffies + PFLOW_PRESSED_FOR;
 
 	if (READ_ONCE(load->until) != until)
 		WRITE_ONCE(load->until, until);

@@ -73,10 +73,13 @@ struct pflow_sock {
 	u32 rmem;			/* bytes the kernel drops on */
 	u32 rcvbuf;			/* bytes */
 	u32 drops;			/* sk_drops, early drops included */
+	u32 harm_window;		/* pf_filter's window in which @harm_ns was lost */
+	u32 harm_ns;			/* that long its sender takes to send it */
 
 	/* Who receives; changed under the bucket's lock. */
 	u32 last_received;		/* jiffies, by the owner */
 	u32 drained;			/* jiffies when a look found that somebody had received */
+	u32 scan;			/* last scan that met it */
 	pid_t pid;			/* thread, initial pid namespace */
 	pid_t tgid;
 	const void *group;		/* scheduling group: compared, never followed */
@@ -88,7 +91,6 @@ struct pflow_sock {
 	u16 local_port;			/* host order */
 	u16 remote_port;
 	u32 netns;			/* inode number */
-	u32 scan;			/* last scan that met it */
 	u32 last_seen;			/* jiffies, by whoever held the socket */
 	struct in6_addr local;		/* IPv4 as mapped address */
 	struct in6_addr remote;
@@ -147,8 +149,21 @@ struct pflow_load {
 DECLARE_PER_CPU_ALIGNED(struct pflow_load, pflow_load);
 
 /* overload.c */
+#define PFLOW_PRESSED_FOR	HZ	/* since the last sign of overload */
+
 void pflow_load_raise(int cpu);
 u64 pflow_cpu_idle_us(int cpu);
+
+/**
+ * pflow_load_renew() - something overflows on this CPU, again
+ *
+ * Context: softirq, the packet path: does nothing twice in a jiffy.
+ */
+static inline void pflow_load_renew(void)
+{
+	if (this_cpu_read(pflow_load.until) != (u32)jiffies + PFLOW_PRESSED_FOR)
+		pflow_load_raise(smp_processor_id());
+}
 
 /* estimate.c */
 #define PFLOW_WINDOW	(HZ / 50)	/* 20 ms */

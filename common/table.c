@@ -406,8 +406,7 @@ int pflow_table_setup(unsigned int max_sockets)
 	buckets = kvcalloc(1U << bucket_bits, sizeof(*buckets), GFP_KERNEL);
 	if (!buckets)
 		return -ENOMEM;
-	entries = kmem_cache_create("pflow_sock", sizeof(struct pflow_sock), 0,
-				    SLAB_HWCACHE_ALIGN, NULL);
+	entries = pflow_cache_create("pflow_sock", sizeof(struct pflow_sock));
 	if (!entries) {
 		kvfree(buckets);
 		return -ENOMEM;

@@ -7,8 +7,8 @@
  * the core's (a module cannot add reasons). The socket's drop counter and the
  * UDP counters go up as they would have further on: "ss -m" and nstat keep
  * telling what a receiver lost. A packet that was dropped without looking up
- * its socket is owed to the counter until somebody holds the socket, within a
- * jiffy under load.
+ * its socket is owed to the counter until a packet's socket is looked up again,
+ * within a jiffy under load, or somebody reads the table.
  *
  * Context: softirq, RCU read side.
  */
@@ -47,9 +47,10 @@ static noinline void pflow_drop_full(struct filter_packet *packet)
 void filter_drop(struct filter_packet *packet, enum filter_outcome outcome)
 {
 	atomic_add(packet->packets, &packet->entry->early[(enum pflow_drop)outcome]);
-	atomic_add(packet->packets, &packet->entry->owed);
 	if (packet->sk)
-		pflow_sock_settle(packet->entry, packet->sk);
+		pflow_sk_drops_add(packet->sk, packet->packets);
+	else
+		atomic_add(packet->packets, &packet->entry->owed);
 	pflow_udp_stats_add(packet->net, packet->v4, UDP_MIB_INERRORS, packet->packets);
 	if (outcome == FILTER_DROP_OVERLOAD)
 		pflow_drop_overload(packet);

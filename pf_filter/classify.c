@@ -28,19 +28,23 @@
 #include "../common/compat/compat.h"
 #include "filter.h"
 
-/* The UDP header, if all of the datagram that it announces is there. */
-static __always_inline const struct udphdr *
-udp_header(const struct sk_buff *skb, unsigned int offset, struct udphdr *buffer)
+/* A UDP datagram, if all of what its header announces is there. */
+static enum filter_outcome parse_udp(struct filter_packet *packet, unsigned int header_length)
 {
-	const struct udphdr *uh = skb_header_pointer(skb, offset, sizeof(*buffer), buffer);
+	const struct sk_buff *skb = packet->skb;
+	unsigned int offset = skb_network_offset(skb) + header_length;
+	struct udphdr buffer;
+	const struct udphdr *uh = skb_header_pointer(skb, offset, sizeof(buffer), &buffer);
 	unsigned int length;
 
 	if (!uh)
-		return NULL;
+		return FILTER_PASS_NOT_PLAIN;
 	length = ntohs(uh->len);
 	if (length < sizeof(*uh) || length > skb->len - offset)
-		return NULL;
-	return uh;
+		return FILTER_PASS_NOT_PLAIN;
+	packet->local_port = ntohs(uh->dest);
+	packet->remote_port = ntohs(uh->source);
+	return FILTER_PASS;
 }
 
 /*
@@ -66,22 +70,13 @@ static bool address_is_local(struct net *net, const struct net_device *dev, __be
 
 static enum filter_outcome parse4(struct filter_packet *packet)
 {
-	const struct sk_buff *skb = packet->skb;
-	const struct iphdr *iph = ip_hdr(skb);
-	unsigned int offset = skb_network_offset(skb) + sizeof(*iph);
-	const struct udphdr *uh;
-	struct udphdr buffer;
+	const struct iphdr *iph = ip_hdr(packet->skb);
 
 	if (iph->protocol != IPPROTO_UDP)
 		return FILTER_PASS_OTHER_PROTOCOL;
 	if (iph->ihl != sizeof(*iph) / 4 || ip_is_fragment(iph))
 		return FILTER_PASS_NOT_PLAIN;
-	uh = udp_header(skb, offset, &buffer);
-	if (!uh)
-		return FILTER_PASS_NOT_PLAIN;
-	packet->local_port = ntohs(uh->dest);
-	packet->remote_port = ntohs(uh->source);
-	return FILTER_PASS;
+	return parse_udp(packet, sizeof(*iph));
 }
 
 static enum filter_outcome find4(struct filter_packet *packet)
@@ -103,21 +98,12 @@ static enum filter_outcome find4(struct filter_packet *packet)
 #if IS_ENABLED(CONFIG_IPV6)
 static enum filter_outcome parse6(struct filter_packet *packet)
 {
-	const struct sk_buff *skb = packet->skb;
-	const struct ipv6hdr *ip6h = ipv6_hdr(skb);
-	unsigned int offset = skb_network_offset(skb) + sizeof(*ip6h);
-	const struct udphdr *uh;
-	struct udphdr buffer;
+	const struct ipv6hdr *ip6h = ipv6_hdr(packet->skb);
 
 	if (ip6h->nexthdr != IPPROTO_UDP)
 		return ipv6_ext_hdr(ip6h->nexthdr) ? FILTER_PASS_NOT_PLAIN :
 						     FILTER_PASS_OTHER_PROTOCOL;
-	uh = udp_header(skb, offset, &buffer);
-	if (!uh)
-		return FILTER_PASS_NOT_PLAIN;
-	packet->local_port = ntohs(uh->dest);
-	packet->remote_port = ntohs(uh->source);
-	return FILTER_PASS;
+	return parse_udp(packet, sizeof(*ip6h));
 }
 
 static enum filter_outcome find6(struct filter_packet *packet)
@@ -195,6 +181,7 @@ static enum filter_outcome find_entry(struct filter_packet *packet)
 	if (!packet->entry)
 		return FILTER_PASS_UNTRACKED;
 	filter_remember(packet);
+	pflow_sock_settle(packet->entry, packet->sk);
 	packet->full = would_drop(packet, packet->sk);
 	return FILTER_PASS;
 }
@@ -209,18 +196,26 @@ static unsigned int packet_count(const struct sk_buff *skb)
 	return shinfo->gso_segs ?: DIV_ROUND_UP(skb->len, shinfo->gso_size);
 }
 
-/**
- * filter_find() - look up a packet's socket
- * @packet: parsed; @sk, @entry and @full are filled in
- *
- * Context: softirq, RCU read side. Return: %FILTER_PASS if it may be judged,
- * or why it may not.
- */
-enum filter_outcome filter_find(struct filter_packet *packet)
+static enum filter_outcome find(struct filter_packet *packet)
 {
 	enum filter_outcome outcome = packet->v4 ? find4(packet) : find6(packet);
 
 	return outcome == FILTER_PASS ? find_entry(packet) : outcome;
+}
+
+/**
+ * filter_look() - look at the socket of a recalled packet
+ * @packet: recalled without its socket; @sk, @entry and @full are filled in
+ *
+ * Context: softirq, RCU read side. Return: %FILTER_PASS if it may be judged,
+ * or why it may not.
+ */
+enum filter_outcome filter_look(struct filter_packet *packet)
+{
+	if (!filter_revive(packet))
+		return find(packet);
+	packet->full = would_drop(packet, packet->sk);
+	return FILTER_PASS;
 }
 
 /**
@@ -249,5 +244,5 @@ enum filter_outcome filter_classify(struct filter_packet *packet,
 	outcome = packet->v4 ? parse4(packet) : parse6(packet);
 	if (outcome != FILTER_PASS || filter_recall(packet))
 		return outcome;
-	return filter_find(packet);
+	return find(packet);
 }

@@ -68,9 +68,10 @@ enum answer {
  * @queue: a cut as one word; read by the packet path, written by the tick
  * @harm: the same
  * @harmed: highest level harmed since the last tick plus one, or 0
- * @harm_ns: how long its receivers' losses took to send
- * @window_ns: the same in this window
- * @window_us: length of this window so far
+ * @window: number of this window, over which losses are averaged
+ * @window_us: its length so far
+ * @worst_ns: in it, how long the worst hit receiver's losses took to send
+ * @weighed_ns: of that, what the ticks before have seen
  * @loss: share lost lately, 0..65536
  * @before: share lost when shedding began
  * @since: jiffies when it began, or was given up
@@ -91,9 +92,10 @@ struct control {
 	u32 queue;
 	u32 harm;
 	u32 harmed;
-	u64 harm_ns;
-	u64 window_ns;
+	u32 window;
 	u32 window_us;
+	u32 worst_ns;
+	u32 weighed_ns;
 	u32 loss;
 	u32 before;
 	u32 since;
@@ -126,6 +128,13 @@ static void level_seen(struct level *level, u32 rate)
 		WRITE_ONCE(level->top_rate, rate);
 }
 
+static struct pflow_cut load_cut(const u32 *word)
+{
+	u32 value = READ_ONCE(*word);
+
+	return (struct pflow_cut){ .level = value >> 16, .share = value & U16_MAX };
+}
+
 /**
  * filter_control_harm() - a receiver loses packets, or is about to
  * @entry: the receiver
@@ -134,29 +143,30 @@ static void level_seen(struct level *level, u32 rate)
  *
  * A loss weighs the more the less the receiver is sent: it counts for the time
  * that it took to send. Of a receiver of which no rate is known it counts little.
+ * What counts is what the worst hit one loses, not how many lose a little.
  */
-void filter_control_harm(const struct pflow_sock *entry, u16 level, unsigned int lost)
+void filter_control_harm(struct pflow_sock *entry, u16 level, unsigned int lost)
 {
 	struct control *control = per_cpu_ptr(controls, READ_ONCE(entry->run_cpu));
-	u32 harmed = READ_ONCE(control->harmed);
-	u32 ns = ABOUT_TO_NS;
+	u32 window = READ_ONCE(control->window);
+	u64 ns = ABOUT_TO_NS;
 
+	/* A receiver on which the cut stands, or below it, is shed, not harmed. */
+	if (level <= load_cut(&control->harm).level)
+		return;
 	if (lost)
-		ns = lost * (NSEC_PER_SEC / max_t(u32, READ_ONCE(entry->rate), RATE_LEAST));
+		ns = (u64)lost * (NSEC_PER_SEC / max_t(u32, READ_ONCE(entry->rate), RATE_LEAST));
 	/* Others may write too, and a loss be forgotten; there are more. */
-	if (harmed == level + 1) {
-		WRITE_ONCE(control->harm_ns, READ_ONCE(control->harm_ns) + ns);
-	} else if (harmed <= level) {
-		WRITE_ONCE(control->harm_ns, ns);
+	if (READ_ONCE(entry->harm_window) != window)
+		WRITE_ONCE(entry->harm_window, window);
+	else
+		ns += READ_ONCE(entry->harm_ns);
+	ns = min_t(u64, ns, NSEC_PER_SEC);
+	WRITE_ONCE(entry->harm_ns, ns);
+	if (ns > READ_ONCE(control->worst_ns))
+		WRITE_ONCE(control->worst_ns, ns);
+	if (level >= READ_ONCE(control->harmed))
 		WRITE_ONCE(control->harmed, level + 1);
-	}
-}
-
-static struct pflow_cut load_cut(const u32 *word)
-{
-	u32 value = READ_ONCE(*word);
-
-	return (struct pflow_cut){ .level = value >> 16, .share = value & U16_MAX };
 }
 
 static void store_cut(u32 *word, struct pflow_cut cut)
@@ -314,12 +324,30 @@ static void step_queue(struct control *control, const struct pflow_load *load,
 						  elapsed_us, list, n));
 }
 
+/* What the receivers lost is counted from zero. */
+static void next_window(struct control *control)
+{
+	WRITE_ONCE(control->window, control->window + 1);
+	WRITE_ONCE(control->worst_ns, 0);
+	control->weighed_ns = 0;
+}
+
+/* What the worst hit receiver lost since the last tick. */
+static u32 newly_lost(struct control *control)
+{
+	u32 worst = READ_ONCE(control->worst_ns);
+	u32 lost = worst > control->weighed_ns ? worst - control->weighed_ns : 0;
+
+	control->weighed_ns = worst;
+	return lost;
+}
+
 /* Decide anew, at the end of a window, whether harm is answered. */
 static void weigh_harm(struct control *control, u32 now)
 {
-	u32 loss = share_of(control->window_ns, control->window_us);
+	u32 loss = share_of(READ_ONCE(control->worst_ns), control->window_us);
 
-	control->window_ns = 0;
+	next_window(control);
 	control->window_us = 0;
 	control->loss = control->loss - control->loss / 4 + loss / 4;
 	switch (control->state) {
@@ -355,7 +383,6 @@ static void step_harm(struct control *control, int cpu, u32 elapsed_us, u32 now,
 	u64 idle_us = pflow_cpu_idle_us(cpu);
 	u32 idle = div_u64((u64)forward_us(idle_us - control->idle_us, elapsed_us) * PFLOW_ONE,
 			   elapsed_us);
-	struct pflow_cut cut = load_cut(&control->harm);
 	u32 harmed = READ_ONCE(control->harmed);
 	u32 pressure = 0;
 	unsigned int n;
@@ -366,10 +393,10 @@ static void step_harm(struct control *control, int cpu, u32 elapsed_us, u32 now,
 	control->idle_us = idle_us;
 	WRITE_ONCE(control->harmed, 0);
 	spare = control->idle >= IDLE_ENOUGH;
-	if (!spare && harmed && harmed - 1 > cut.level) {
-		pressure = share_of(READ_ONCE(control->harm_ns), elapsed_us);
-		control->window_ns += READ_ONCE(control->harm_ns);
-	}
+	if (spare)
+		next_window(control);
+	else if (harmed)
+		pressure = share_of(newly_lost(control), elapsed_us);
 	if (harmed > control->answered) {
 		control->answered = harmed;
 		control->state = NONE;
@@ -382,7 +409,8 @@ static void step_harm(struct control *control, int cpu, u32 elapsed_us, u32 now,
 		spare = true;
 	}
 	n = list_levels(control, pressure ? harmed - 1 : PFLOW_LEVELS, now, list, &packets);
-	store_cut(&control->harm, pflow_cut_step(cut, pressure, spare, elapsed_us, list, n));
+	store_cut(&control->harm, pflow_cut_step(load_cut(&control->harm), pressure, spare,
+						 elapsed_us, list, n));
 }
 
 static void age_levels(struct control *control, u32 now)
@@ -407,7 +435,7 @@ static void rebase(struct control *control, const struct pflow_load *load, int c
 	control->polled = READ_ONCE(load->polled);
 	control->idle_us = pflow_cpu_idle_us(cpu);
 	WRITE_ONCE(control->harmed, 0);
-	control->window_ns = 0;
+	next_window(control);
 	control->window_us = 0;
 }
 

@@ -16,12 +16,9 @@
 
 #include "filter.h"
 
-struct filter_counters {
-	u64 outcomes[FILTER_OUTCOMES];	/* packets, by what became of them */
-	u64 observed[PFLOW_DROPS];	/* would have been dropped, mode=observe */
-};
-
-static DEFINE_PER_CPU(struct filter_counters, counters);
+/* Packets, by what became of them, and by what would have in mode=observe. */
+static DEFINE_PER_CPU(u64 [FILTER_OUTCOMES], outcomes);
+static DEFINE_PER_CPU(u64 [PFLOW_DROPS], observed);
 
 static const char * const outcome_names[FILTER_OUTCOMES] = {
 	[FILTER_DROP_OVERLOAD] = "overload",
@@ -45,14 +42,14 @@ static noinline unsigned int filter_watched(struct sk_buff *skb, const struct nf
 	if (outcome == FILTER_PASS)
 		outcome = filter_judge(&packet);
 	if (outcome >= FILTER_PASS) {
-		this_cpu_add(counters.outcomes[outcome], packet.packets);
+		this_cpu_add(outcomes[outcome], packet.packets);
 		return NF_ACCEPT;
 	}
 	if (READ_ONCE(filter_knobs[FILTER_KNOB_MODE].value) == FILTER_MODE_OBSERVE) {
-		this_cpu_add(counters.observed[outcome], packet.packets);
+		this_cpu_add(observed[outcome], packet.packets);
 		return NF_ACCEPT;
 	}
-	this_cpu_add(counters.outcomes[outcome], packet.packets);
+	this_cpu_add(outcomes[outcome], packet.packets);
 	filter_drop(&packet, outcome);
 	return NF_STOLEN;
 }
@@ -115,23 +112,14 @@ void filter_hook_teardown(void)
 	synchronize_net();
 }
 
-static u64 outcome_sum(enum filter_outcome outcome)
+/* Of all CPUs, a counter that is at @counter on each. */
+static u64 sum_of(const u64 __percpu *counter)
 {
 	u64 sum = 0;
 	int cpu;
 
 	for_each_possible_cpu(cpu)
-		sum += per_cpu_ptr(&counters, cpu)->outcomes[outcome];
-	return sum;
-}
-
-static u64 observed_sum(enum pflow_drop drop)
-{
-	u64 sum = 0;
-	int cpu;
-
-	for_each_possible_cpu(cpu)
-		sum += per_cpu_ptr(&counters, cpu)->observed[drop];
+		sum += *per_cpu_ptr(counter, cpu);
 	return sum;
 }
 
@@ -144,12 +132,13 @@ static u64 observed_sum(enum pflow_drop drop)
 void filter_hook_status(struct seq_file *m)
 {
 	seq_printf(m, "dropped: %llu for an overflowing receive queue, %llu for a harmed receiver, %llu for a full socket\n",
-		   outcome_sum(FILTER_DROP_OVERLOAD), outcome_sum(FILTER_DROP_HARM),
-		   outcome_sum(FILTER_DROP_FULL));
+		   sum_of(&outcomes[FILTER_DROP_OVERLOAD]),
+		   sum_of(&outcomes[FILTER_DROP_HARM]), sum_of(&outcomes[FILTER_DROP_FULL]));
 	if (READ_ONCE(filter_knobs[FILTER_KNOB_MODE].value) == FILTER_MODE_OBSERVE)
 		seq_printf(m, "observed: would have dropped %llu, %llu, %llu\n",
-			   observed_sum(PFLOW_DROP_OVERLOAD), observed_sum(PFLOW_DROP_HARM),
-			   observed_sum(PFLOW_DROP_FULL));
+			   sum_of(&observed[PFLOW_DROP_OVERLOAD]),
+			   sum_of(&observed[PFLOW_DROP_HARM]),
+			   sum_of(&observed[PFLOW_DROP_FULL]));
 }
 
 /**
@@ -166,15 +155,15 @@ void filter_hook_metrics(struct seq_file *m)
 		    "# HELP packetflow_filter_dropped Packets dropped early.\n");
 	for (i = 0; i < PFLOW_DROPS; i++)
 		seq_printf(m, "packetflow_filter_dropped_total{reason=\"%s\"} %llu\n",
-			   outcome_names[i], outcome_sum(i));
+			   outcome_names[i], sum_of(&outcomes[i]));
 	seq_puts(m, "# TYPE packetflow_filter_observed counter\n"
 		    "# HELP packetflow_filter_observed Packets that mode=enforce would have dropped.\n");
 	for (i = 0; i < PFLOW_DROPS; i++)
 		seq_printf(m, "packetflow_filter_observed_total{reason=\"%s\"} %llu\n",
-			   outcome_names[i], observed_sum(i));
+			   outcome_names[i], sum_of(&observed[i]));
 	seq_puts(m, "# TYPE packetflow_filter_passed counter\n"
 		    "# HELP packetflow_filter_passed Packets looked at and let through.\n");
 	for (i = FILTER_PASS; i < FILTER_OUTCOMES; i++)
 		seq_printf(m, "packetflow_filter_passed_total{reason=\"%s\"} %llu\n",
-			   outcome_names[i], outcome_sum(i));
+			   outcome_names[i], sum_of(&outcomes[i]));
 }

@@ -8,11 +8,12 @@
  *
  * B1: where this CPU, or the CPU on which the receiver runs, is in trouble, a
  * packet of a less important receiver is dropped with the probability that the
- * controllers ask for. That needs no socket, so B1 comes first where the
- * receiver was recalled without one. Neither does B2 while the packets that it
- * let through since somebody looked surely fit: what the receiver took meanwhile
- * only makes more room. Loopback has no receive queue to relieve
- * and its sender runs on this host, so B1 leaves it alone.
+ * controllers ask for. Loopback has no receive queue to relieve and its sender
+ * runs on this host, so B1 leaves it alone.
+ *
+ * B1 needs no socket, and neither does B2 where the receiver was recalled and the
+ * packets passed since somebody looked surely fit: what the receiver took
+ * meanwhile only makes more room.
  *
  * Context: softirq, RCU read side.
  */
@@ -104,14 +105,14 @@ static void measure_room(struct pflow_sock *entry, const struct sock *sk, u32 tr
  * Other CPUs may take from the same room and pass a few packets too many, which
  * the socket then drops itself; nothing is ever dropped by this.
  */
-static bool fits(struct pflow_sock *entry, u32 truesize)
+static bool fits(const struct pflow_sock *entry, u32 truesize)
 {
-	u32 room = READ_ONCE(entry->room);
+	return READ_ONCE(entry->room) >= truesize;
+}
 
-	if (room < truesize)
-		return false;
-	WRITE_ONCE(entry->room, room - truesize);
-	return true;
+static void take_room(struct pflow_sock *entry, u32 truesize)
+{
+	WRITE_ONCE(entry->room, READ_ONCE(entry->room) - truesize);
 }
 
 /* B2, and what a full or filling buffer tells of the receiver. */
@@ -126,7 +127,7 @@ static enum filter_outcome judge_socket(const struct filter_packet *packet, u16 
 		measure_room(entry, packet->sk, packet->skb->truesize);
 		return FILTER_PASS;
 	}
-	pflow_load_raise(smp_processor_id());
+	pflow_load_renew();
 	return test_bit(PFLOW_SOCK_GROWS, &entry->flags) ? FILTER_PASS : FILTER_DROP_FULL;
 }
 
@@ -152,14 +153,14 @@ enum filter_outcome filter_judge(struct filter_packet *packet)
 		return FILTER_PASS_EXEMPT;
 
 	level = pflow_level(READ_ONCE(entry->rank), test_bit(PFLOW_SOCK_PP, &entry->flags));
-	if (packet->sk) {
-		outcome = judge_socket(packet, level);
-		return outcome == FILTER_PASS ? judge_rank(packet, level) : outcome;
-	}
-	/* Recalled: the socket is looked up only for what may not fit. */
-	outcome = judge_rank(packet, level);
-	if (outcome != FILTER_PASS || fits(entry, packet->skb->truesize))
+	if (!packet->sk && fits(entry, packet->skb->truesize)) {
+		outcome = judge_rank(packet, level);
+		if (outcome == FILTER_PASS)
+			take_room(entry, packet->skb->truesize);
 		return outcome;
-	outcome = filter_find(packet);
-	return outcome == FILTER_PASS ? judge_socket(packet, level) : outcome;
+	}
+	outcome = packet->sk ? FILTER_PASS : filter_look(packet);
+	if (outcome == FILTER_PASS)
+		outcome = judge_socket(packet, level);
+	return outcome == FILTER_PASS ? judge_rank(packet, level) : outcome;
 }

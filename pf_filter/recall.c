@@ -6,8 +6,9 @@
  * needs the socket only where its buffer may be full. Looking up the socket for
  * each packet would be the dearest part of a drop, and of a pass. So a few flows
  * are remembered for each CPU, for the rest of the jiffy: flow, and the identity
- * of the socket, never followed; the entry is looked up by it, and if it is gone
- * the flow is unknown.
+ * of the socket; the entry is looked up by it, and if it is gone the flow is
+ * unknown. An identity is never followed before the kernel's own table of UDP
+ * sockets has shown that the socket is still there.
  *
  * The slots are this CPU's own and used with softirqs off, which excludes all
  * others, except on PREEMPT_RT, where nothing is remembered.
@@ -16,10 +17,13 @@
  */
 #include <linux/hash.h>
 #include <linux/ip.h>
+#include <linux/rculist.h>
 
+#include "../common/compat/compat.h"
 #include "filter.h"
 
 #define SLOT_BITS	6
+#define CHAIN_MOST	8	/* sockets looked at; with more a look-up is as cheap */
 
 /**
  * struct flow - one remembered flow
@@ -59,7 +63,7 @@ static struct flow *slot_of(const struct filter_packet *packet)
 
 static bool usable(const struct filter_packet *packet)
 {
-	return !IS_ENABLED(CONFIG_PREEMPT_RT) && packet->v4 && !packet->loopback;
+	return !IS_ENABLED(CONFIG_PREEMPT_RT) && packet->v4;
 }
 
 /**
@@ -104,4 +108,33 @@ bool filter_recall(struct filter_packet *packet)
 		return false;
 	packet->entry = pflow_sock_find_as(flow->sk, flow->cookie);
 	return packet->entry;
+}
+
+/**
+ * filter_revive() - get hold of a recalled packet's socket
+ * @packet: recalled; @sk is filled in if its socket is still there
+ *
+ * A socket on the kernel's chain for the port is alive, and as UDP sockets are
+ * freed a grace period after they leave it, stays readable. The chain may lead
+ * astray while a socket moves; then this one is not found, and looked up.
+ *
+ * Return: whether it is there.
+ */
+bool filter_revive(struct filter_packet *packet)
+{
+	const struct pflow_sock *entry = packet->entry;
+	struct udp_hslot *slot = udp_hashslot(pflow_udp_table(packet->net), packet->net,
+					      packet->local_port);
+	unsigned int looked = 0;
+	struct sock *sk;
+
+	sk_for_each_rcu(sk, &slot->head) {
+		if (sk == entry->sk && atomic64_read(&sk->sk_cookie) == entry->cookie) {
+			packet->sk = sk;
+			return true;
+		}
+		if (++looked == CHAIN_MOST)
+			break;
+	}
+	return false;
 }

@@ -11,6 +11,7 @@
 
 #include <linux/netdevice.h>
 #include <linux/skbuff.h>
+#include <linux/slab.h>
 #include <net/sock.h>
 #include <net/udp.h>
 
@@ -36,6 +37,20 @@ static inline void sk_skb_reason_drop(struct sock *sk, struct sk_buff *skb,
 	kfree_skb_reason(skb, reason);
 }
 #endif
+
+/*
+ * A cache that is not merged with others of its size, whose name would stay in
+ * sysfs. Before 6.5 there is no flag for it, but a cache of which user space may
+ * be copied a part is left alone: one byte, which nobody copies.
+ */
+static inline struct kmem_cache *pflow_cache_create(const char *name, unsigned int size)
+{
+#ifdef SLAB_NO_MERGE
+	return kmem_cache_create(name, size, 0, SLAB_HWCACHE_ALIGN | SLAB_NO_MERGE, NULL);
+#else
+	return kmem_cache_create_usercopy(name, size, 0, SLAB_HWCACHE_ALIGN, 0, 1, NULL);
+#endif
+}
 
 /* Backlog drops: a plain counter, atomic from 6.5, per node from 6.18. */
 static inline unsigned int pflow_softnet_dropped(struct softnet_data *sd)
@@ -81,7 +96,6 @@ static inline void pflow_udp_stats_add(struct net *net, bool v4, int field, unsi
 }
 
 /* The table of UDP sockets: the namespace's own from 6.2, no argument from 7.0 or so. */
-#if defined(PFLOW_HAVE_UDP_TABLE_ARGUMENT)
 static inline struct udp_table *pflow_udp_table(struct net *net)
 {
 #if defined(PFLOW_HAVE_UDP_TABLE_NETNS)
@@ -90,7 +104,6 @@ static inline struct udp_table *pflow_udp_table(struct net *net)
 	return &udp_table;
 #endif
 }
-#endif
 
 static inline struct sock *pflow_udp4_lookup(struct net *net, __be32 saddr, __be16 sport,
 					     __be32 daddr, __be16 dport, int dif, int sdif)

@@ -14,8 +14,8 @@ from experiments import chart, result, runner
 from rig.kernels import Kernel
 from rig.traffic import LIGHT, Tool
 
-REPEATS = 3
-SECONDS = 3.0
+REPEATS = 2
+SECONDS = 2.0
 
 
 def run(
