@@ -44,7 +44,7 @@ static noinline void pflow_drop_full(struct filter_packet *packet)
  *
  * Context: softirq, RCU read side.
  */
-void filter_drop(struct filter_packet *packet, enum filter_outcome outcome)
+static void filter_drop(struct filter_packet *packet, enum filter_outcome outcome)
 {
 	atomic_add(packet->packets, &packet->entry->early[(enum pflow_drop)outcome]);
 	if (packet->sk)

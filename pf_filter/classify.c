@@ -29,7 +29,8 @@
 #include "filter.h"
 
 /* A UDP datagram, if all of what its header announces is there. */
-static enum filter_outcome parse_udp(struct filter_packet *packet, unsigned int header_length)
+static __always_inline enum filter_outcome
+parse_udp(struct filter_packet *packet, unsigned int header_length)
 {
 	const struct sk_buff *skb = packet->skb;
 	unsigned int offset = skb_network_offset(skb) + header_length;
@@ -196,7 +197,7 @@ static unsigned int packet_count(const struct sk_buff *skb)
 	return shinfo->gso_segs ?: DIV_ROUND_UP(skb->len, shinfo->gso_size);
 }
 
-static enum filter_outcome find(struct filter_packet *packet)
+static noinline enum filter_outcome find(struct filter_packet *packet)
 {
 	enum filter_outcome outcome = packet->v4 ? find4(packet) : find6(packet);
 
@@ -210,7 +211,7 @@ static enum filter_outcome find(struct filter_packet *packet)
  * Context: softirq, RCU read side. Return: %FILTER_PASS if it may be judged,
  * or why it may not.
  */
-enum filter_outcome filter_look(struct filter_packet *packet)
+static enum filter_outcome filter_look(struct filter_packet *packet)
 {
 	if (!filter_revive(packet))
 		return find(packet);
@@ -227,8 +228,8 @@ enum filter_outcome filter_look(struct filter_packet *packet)
  * Context: softirq, RCU read side. Return: %FILTER_PASS if it may be judged,
  * or why it may not.
  */
-enum filter_outcome filter_classify(struct filter_packet *packet,
-				    const struct nf_hook_state *state)
+static enum filter_outcome filter_classify(struct filter_packet *packet,
+					   const struct nf_hook_state *state)
 {
 	struct sk_buff *skb = packet->skb;
 	enum filter_outcome outcome;

@@ -145,7 +145,7 @@ static struct pflow_cut load_cut(const u32 *word)
  * that it took to send. Of a receiver of which no rate is known it counts little.
  * What counts is what the worst hit one loses, not how many lose a little.
  */
-void filter_control_harm(struct pflow_sock *entry, u16 level, unsigned int lost)
+static void filter_control_harm(struct pflow_sock *entry, u16 level, unsigned int lost)
 {
 	struct control *control = per_cpu_ptr(controls, READ_ONCE(entry->run_cpu));
 	u32 window = READ_ONCE(control->window);
@@ -206,8 +206,8 @@ static bool toss(struct control *control, u32 probability)
  *
  * Return: %FILTER_PASS or why to drop it.
  */
-enum filter_outcome filter_control_ask(const struct pflow_sock *entry, u16 level,
-				       unsigned int packets)
+static enum filter_outcome filter_control_ask(const struct pflow_sock *entry, u16 level,
+					      unsigned int packets)
 {
 	struct control *here = this_cpu_ptr(controls), *there = here;
 	unsigned int run_cpu = READ_ONCE(entry->run_cpu);

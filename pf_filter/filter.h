@@ -102,29 +102,9 @@ enum filter_outcome {
 	FILTER_OUTCOMES,
 };
 
-/* classify.c */
-enum filter_outcome filter_classify(struct filter_packet *packet,
-				    const struct nf_hook_state *state);
-enum filter_outcome filter_look(struct filter_packet *packet);
-
-/* recall.c */
-void filter_remember(const struct filter_packet *packet);
-bool filter_recall(struct filter_packet *packet);
-bool filter_revive(struct filter_packet *packet);
-
-/* judge.c */
-enum filter_outcome filter_judge(struct filter_packet *packet);
-
-/* act.c */
-void filter_drop(struct filter_packet *packet, enum filter_outcome outcome);
-
 /* control.c */
 int filter_control_setup(void);
 void filter_control_teardown(void);
-void filter_control_harm(struct pflow_sock *entry, u16 level, unsigned int lost);
-
-enum filter_outcome filter_control_ask(const struct pflow_sock *entry, u16 level,
-				       unsigned int packets);
 void filter_control_status(struct seq_file *m);
 void filter_control_metrics(struct seq_file *m);
 

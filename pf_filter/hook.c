@@ -34,7 +34,9 @@ static const char * const outcome_names[FILTER_OUTCOMES] = {
 	[FILTER_PASS_UNTRACKED] = "untracked",
 };
 
-static noinline unsigned int filter_watched(struct sk_buff *skb, const struct nf_hook_state *state)
+/* All that can happen to a packet, as one function: see packet.c. */
+static noinline __flatten unsigned int
+filter_watched(struct sk_buff *skb, const struct nf_hook_state *state)
 {
 	struct filter_packet packet = { .skb = skb, .packets = 1 };
 	enum filter_outcome outcome = filter_classify(&packet, state);

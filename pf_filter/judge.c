@@ -24,7 +24,7 @@
 #define OVER_STALE	HZ		/* nobody looked meanwhile */
 
 /* The paper's T, one half: fuller than that for a while is trouble too, told now and then. */
-static bool stays_over(struct pflow_sock *entry, const struct sock *sk)
+static noinline bool stays_over(struct pflow_sock *entry, const struct sock *sk)
 {
 	bool over = pflow_udp_waiting(sk) > (u32)READ_ONCE(sk->sk_rcvbuf) / 2;
 	u32 since = READ_ONCE(entry->over_since);
@@ -137,7 +137,7 @@ static enum filter_outcome judge_socket(const struct filter_packet *packet, u16 
  *
  * Context: softirq, RCU read side. Return: what to do with it and why.
  */
-enum filter_outcome filter_judge(struct filter_packet *packet)
+static enum filter_outcome filter_judge(struct filter_packet *packet)
 {
 	struct pflow_sock *entry = packet->entry;
 	enum filter_outcome outcome;

@@ -70,7 +70,7 @@ static bool usable(const struct filter_packet *packet)
  * filter_remember() - keep whose a packet is for the next ones of its flow
  * @packet: classified; its receiver depends on nothing but the flow
  */
-void filter_remember(const struct filter_packet *packet)
+static void filter_remember(const struct filter_packet *packet)
 {
 	const struct iphdr *iph = ip_hdr(packet->skb);
 	struct flow *flow;
@@ -94,7 +94,7 @@ void filter_remember(const struct filter_packet *packet)
  *
  * Return: whether it does.
  */
-bool filter_recall(struct filter_packet *packet)
+static bool filter_recall(struct filter_packet *packet)
 {
 	const struct iphdr *iph = ip_hdr(packet->skb);
 	const struct flow *flow;
@@ -120,7 +120,7 @@ bool filter_recall(struct filter_packet *packet)
  *
  * Return: whether it is there.
  */
-bool filter_revive(struct filter_packet *packet)
+static bool filter_revive(struct filter_packet *packet)
 {
 	const struct pflow_sock *entry = packet->entry;
 	struct udp_hslot *slot = udp_hashslot(pflow_udp_table(packet->net), packet->net,
