@@ -3,8 +3,8 @@
  * Knobs: one value each, a module parameter at load time and a file in
  * /proc/packetflow afterwards, both through the same parser.
  *
- * Writing takes CAP_NET_ADMIN in the initial user namespace, of the process
- * that opened the file and of the one that writes. What does not parse changes
+ * Writing takes CAP_NET_ADMIN in the initial user namespace, and what else the
+ * module asks for, of the process that opened the file and of the one that writes. What does not parse changes
  * nothing.
  */
 #include <linux/capability.h>
@@ -153,11 +153,24 @@ static int file_show(struct seq_file *m, void *unused)
 	return 0;
 }
 
+/* May this process set this knob, and if it has a file open, might its opener? */
+static bool may_write(const struct pflow_knob *knob, const struct file *file)
+{
+	int also = knob->capability ?: CAP_NET_ADMIN;
+
+	if (!capable(CAP_NET_ADMIN) || !capable(also))
+		return false;
+	return !file || (file_ns_capable(file, &init_user_ns, CAP_NET_ADMIN) &&
+			 file_ns_capable(file, &init_user_ns, also));
+}
+
 static int file_open(struct inode *inode, struct file *file)
 {
-	if ((file->f_mode & FMODE_WRITE) && !capable(CAP_NET_ADMIN))
+	struct pflow_knob *knob = pde_data(inode);
+
+	if ((file->f_mode & FMODE_WRITE) && !may_write(knob, NULL))
 		return -EPERM;
-	return single_open(file, file_show, pde_data(inode));
+	return single_open(file, file_show, knob);
 }
 
 static ssize_t file_write(struct file *file, const char __user *from, size_t size, loff_t *pos)
@@ -166,7 +179,7 @@ static ssize_t file_write(struct file *file, const char __user *from, size_t siz
 	char *text;
 	int err;
 
-	if (!capable(CAP_NET_ADMIN) || !file_ns_capable(file, &init_user_ns, CAP_NET_ADMIN))
+	if (!may_write(knob, file))
 		return -EPERM;
 	/* A value comes in one write, or it is not one. */
 	if (!size || size > TEXT_MAX || *pos)

@@ -99,6 +99,7 @@ static int make_files(struct pflow_module *module)
 	if (!module->dir)
 		return -ENOMEM;
 	for (i = 0; i < module->nr_knobs; i++) {
+		module->knobs[i].capability = module->capability;
 		if (pflow_knob_create(&module->knobs[i], module->dir)) {
 			proc_remove(module->dir);
 			return -ENOMEM;
@@ -151,6 +152,28 @@ void pflow_module_unregister(struct pflow_module *module)
 	mutex_unlock(&modules_lock);
 }
 EXPORT_SYMBOL_GPL(pflow_module_unregister);
+
+/**
+ * pflow_modules_pressure() - tell the modules whether any CPU is under pressure
+ * @pressed: whether one is
+ *
+ * Whoever holds the mutex may be waiting for the estimator to end, so it is not
+ * waited for; the next round tells.
+ *
+ * Context: the estimator's worker.
+ */
+void pflow_modules_pressure(bool pressed)
+{
+	struct pflow_module *module;
+
+	if (!mutex_trylock(&modules_lock))
+		return;
+	if (running)
+		list_for_each_entry(module, &modules, list)
+			if (module->pressure)
+				module->pressure(pressed);
+	mutex_unlock(&modules_lock);
+}
 
 /**
  * pflow_modules_status() - what the modules tell people

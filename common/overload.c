@@ -279,6 +279,7 @@ static void estimator(struct work_struct *work)
 		round = 0;
 	sample(!pressed && !sampling && due(last_sample, SAMPLE_EVERY));
 	pflow_probes_watch(sampling || (pressed && learning(round)));
+	pflow_modules_pressure(pressed);
 	if (due(last_scan, pressed && !round ? SCAN_APART : SCAN_EVERY)) {
 		pflow_scan();
 		last_scan = jiffies;

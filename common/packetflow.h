@@ -16,6 +16,8 @@
 
 #include <linux/cache.h>
 #include <linux/jiffies.h>
+#include <linux/kprobes.h>
+#include <linux/list.h>
 #include <linux/moduleparam.h>
 #include <linux/percpu.h>
 #include <linux/seq_file.h>
@@ -187,6 +189,56 @@ static inline void pflow_sock_arrival(struct pflow_sock *entry, unsigned int pac
 		pflow_sock_window(entry, packets);
 }
 
+/* Probes: the kernel functions that a module looks into. */
+enum pflow_probe_when {
+	PFLOW_PROBE_ALWAYS,
+	PFLOW_PROBE_WATCHED,
+};
+
+/**
+ * struct pflow_probe - one row of a module's table of probes
+ * @symbol: function, probed at its entry
+ * @handler: what to do there
+ * @when: armed always, or while pflow_probes_arm() says so
+ * @required: without it the module refuses to load
+ * @without: what is lost when the kernel does not have it
+ * @kp: the probe
+ * @present: registered
+ * @armed: enabled
+ */
+struct pflow_probe {
+	const char *symbol;
+	kprobe_pre_handler_t handler;
+	enum pflow_probe_when when;
+	bool required;
+	const char *without;
+	struct kprobe kp;
+	bool present;
+	bool armed;
+};
+
+/**
+ * struct pflow_probes - a module's table of probes
+ * @rows: the probes
+ * @nr_rows: how many
+ * @list: kept by pf_common
+ */
+struct pflow_probes {
+	struct pflow_probe *rows;
+	unsigned int nr_rows;
+	struct list_head list;
+};
+
+/* probes.c */
+int pflow_probes_add(struct pflow_probes *probes);
+void pflow_probes_remove(struct pflow_probes *probes);
+void pflow_probes_arm(struct pflow_probes *probes, bool on);
+
+/* priority.c */
+u8 pflow_task_rank(const struct task_struct *task);
+int pflow_rank_pin(const struct task_struct *task, u8 rank);
+void pflow_rank_unpin(const struct task_struct *task);
+
 /* Knobs: one value, a module parameter and a file of the same name. */
 
 /**
@@ -202,6 +254,7 @@ static inline void pflow_sock_arrival(struct pflow_sock *entry, unsigned int pac
  * @parse: for values that are neither: takes the text, changes nothing on error
  * @show: the opposite of @parse
  * @release: frees what @parse made, when the module goes
+ * @capability: of the module, see there; kept by pf_common
  * @apply: called with the new value before it is stored; may refuse and sleep
  */
 struct pflow_knob {
@@ -216,6 +269,7 @@ struct pflow_knob {
 	int (*parse)(struct pflow_knob *knob, char *text);
 	void (*show)(const struct pflow_knob *knob, struct seq_file *m);
 	void (*release)(struct pflow_knob *knob);
+	int capability;
 	int (*apply)(unsigned int value);
 };
 
@@ -226,8 +280,10 @@ extern const struct kernel_param_ops pflow_knob_param_ops;
  * @name: directory below /proc/packetflow
  * @knobs: its settings
  * @nr_knobs: how many
+ * @capability: that writing them takes besides CAP_NET_ADMIN; 0 for none
  * @start: attach all hooks; called at registration and when enable turns 1
  * @stop: detach them; called at unregistration and when enable turns 0
+ * @pressure: told every now and then whether any CPU is under pressure; may be NULL
  * @status: lines for people
  * @metrics: OpenMetrics families
  * @dir: made by pf_common
@@ -240,8 +296,10 @@ struct pflow_module {
 	const char *name;
 	struct pflow_knob *knobs;
 	unsigned int nr_knobs;
+	int capability;
 	int (*start)(void);
 	void (*stop)(void);
+	void (*pressure)(bool pressed);
 	void (*status)(struct seq_file *m);
 	void (*metrics)(struct seq_file *m);
 	struct proc_dir_entry *dir;

@@ -47,6 +47,92 @@ static void task_group_of(struct task_struct *task, struct pflow_priority *prior
 #endif
 }
 
+/*
+ * Threads whose scheduling pf_sched has changed, and how they ranked before: what
+ * it lends them must not raise their rank. Few, so they are walked; a slot names
+ * its task by an address that is only compared.
+ */
+#define PINS	64
+
+static struct {
+	const struct task_struct *task;
+	u8 rank;
+} pins[PINS];
+
+static DEFINE_RAW_SPINLOCK(pins_lock);
+static unsigned int pinned;
+
+/**
+ * pflow_rank_pin() - let a task rank as it does, whatever is lent to it
+ * @task: held until pflow_rank_unpin()
+ * @rank: its rank
+ *
+ * Context: any but NMI. Return: 0, or -ENOSPC.
+ */
+int pflow_rank_pin(const struct task_struct *task, u8 rank)
+{
+	unsigned long irq;
+	int err = -ENOSPC;
+	unsigned int i;
+
+	raw_spin_lock_irqsave(&pins_lock, irq);
+	for (i = 0; i < PINS && err; i++) {
+		if (pins[i].task)
+			continue;
+		WRITE_ONCE(pins[i].rank, rank);
+		/* Pairs with pflow_task_rank(): the rank is there before the name. */
+		smp_store_release(&pins[i].task, task);
+		WRITE_ONCE(pinned, pinned + 1);
+		err = 0;
+	}
+	raw_spin_unlock_irqrestore(&pins_lock, irq);
+	return err;
+}
+EXPORT_SYMBOL_GPL(pflow_rank_pin);
+
+/**
+ * pflow_rank_unpin() - let a task rank by its own scheduling again
+ * @task: a pinned one
+ *
+ * Context: any but NMI.
+ */
+void pflow_rank_unpin(const struct task_struct *task)
+{
+	unsigned long irq;
+	unsigned int i;
+
+	raw_spin_lock_irqsave(&pins_lock, irq);
+	for (i = 0; i < PINS; i++) {
+		if (pins[i].task != task)
+			continue;
+		WRITE_ONCE(pins[i].task, NULL);
+		WRITE_ONCE(pinned, pinned - 1);
+		break;
+	}
+	raw_spin_unlock_irqrestore(&pins_lock, irq);
+}
+EXPORT_SYMBOL_GPL(pflow_rank_unpin);
+
+/**
+ * pflow_task_rank() - a task's own rank, without what pf_sched lends it
+ * @task: task that the caller holds, or current
+ *
+ * Context: any. Return: 0..140.
+ */
+u8 pflow_task_rank(const struct task_struct *task)
+{
+	unsigned int i;
+
+	if (unlikely(READ_ONCE(pinned))) {
+		for (i = 0; i < PINS; i++)
+			if (smp_load_acquire(&pins[i].task) == task)
+				return READ_ONCE(pins[i].rank);
+	}
+	return pflow_rank(task_class(task), PRIO_TO_NICE(READ_ONCE(task->static_prio)),
+			  READ_ONCE(task->rt_priority));
+}
+EXPORT_SYMBOL_GPL(pflow_task_rank);
+
 /**
  * pflow_task_priority() - how much a task matters now
  * @task: task that the caller holds, or current
@@ -57,8 +143,7 @@ static void task_group_of(struct task_struct *task, struct pflow_priority *prior
  */
 void pflow_task_priority(struct task_struct *task, struct pflow_priority *priority)
 {
-	priority->rank = pflow_rank(task_class(task), PRIO_TO_NICE(READ_ONCE(task->static_prio)),
-				    READ_ONCE(task->rt_priority));
+	priority->rank = pflow_task_rank(task);
 	task_group_of(task, priority);
 }
 

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * The kprobe table: every kernel function that pf_common looks into.
+ * The kprobe tables: every kernel function that the suite looks into. Each module
+ * has a table of its own rows; here they are registered, armed and told of.
  *
- * Handlers run with preemption off, in the context of the caller; here that
+ * pf_common's own handlers run with preemption off, in the context of the caller; here that
  * is always a system call (or the last close of a file), and the caller holds
  * the socket that its first argument names. They read, they never change what
  * the kernel does. A hit can be missed; then the next one, or a scan, learns
@@ -12,37 +13,11 @@
  * estimator's short sample), the others always: those run once a socket.
  */
 #include <linux/kprobes.h>
+#include <linux/list.h>
 #include <linux/mutex.h>
 #include <linux/net.h>
 
 #include "internal.h"
-
-enum probe_when {
-	ALWAYS,
-	WATCHED,
-};
-
-/**
- * struct pflow_probe - one row of the table
- * @symbol: function, probed at its entry
- * @handler: what to do there
- * @when: armed always, or while somebody looks
- * @required: without it the module refuses to load
- * @without: what is lost when the kernel does not have it
- * @kp: the probe
- * @present: registered
- * @armed: enabled
- */
-struct pflow_probe {
-	const char *symbol;
-	kprobe_pre_handler_t handler;
-	enum probe_when when;
-	bool required;
-	const char *without;
-	struct kprobe kp;
-	bool present;
-	bool armed;
-};
 
 static struct socket *socket_argument(struct pt_regs *regs, unsigned int n)
 {
@@ -98,22 +73,25 @@ static int on_release(struct kprobe *kp, struct pt_regs *regs)
 	return 0;
 }
 
-static struct pflow_probe probes[] = {
-	{ "inet_recvmsg", on_receive, WATCHED, true,
+static struct pflow_probe rows[] = {
+	{ "inet_recvmsg", on_receive, PFLOW_PROBE_WATCHED, true,
 	  "who receives cannot be learnt" },
-	{ "inet6_recvmsg", on_receive, WATCHED, false,
+	{ "inet6_recvmsg", on_receive, PFLOW_PROBE_WATCHED, false,
 	  "who receives on IPv6 sockets is guessed from who has them open" },
-	{ "inet_bind", on_bind, ALWAYS, false,
+	{ "inet_bind", on_bind, PFLOW_PROBE_ALWAYS, false,
 	  "new IPv4 sockets are learnt when they receive, or by a scan" },
-	{ "inet6_bind", on_bind, ALWAYS, false,
+	{ "inet6_bind", on_bind, PFLOW_PROBE_ALWAYS, false,
 	  "new IPv6 sockets are learnt when they receive, or by a scan" },
-	{ "__inet_accept", on_accept, ALWAYS, false,
+	{ "__inet_accept", on_accept, PFLOW_PROBE_ALWAYS, false,
 	  "accepted sockets are learnt when they receive, or by a scan" },
-	{ "inet_release", on_release, ALWAYS, false,
+	{ "inet_release", on_release, PFLOW_PROBE_ALWAYS, false,
 	  "entries of closed sockets stay for a minute, until a scan reaps them" },
 };
 
-static DEFINE_MUTEX(probes_lock);
+static struct pflow_probes own = { .rows = rows, .nr_rows = ARRAY_SIZE(rows) };
+
+static LIST_HEAD(tables);
+static DEFINE_MUTEX(tables_lock);
 
 static void probe_arm(struct pflow_probe *probe, bool on)
 {
@@ -125,6 +103,124 @@ static void probe_arm(struct pflow_probe *probe, bool on)
 }
 
 /**
+ * pflow_probes_arm() - arm or disarm the rows that wait for somebody to look
+ * @probes: a table that was added
+ * @on: which
+ *
+ * Arming makes ftrace walk all functions of the kernel: milliseconds.
+ *
+ * Context: process, may sleep.
+ */
+void pflow_probes_arm(struct pflow_probes *probes, bool on)
+{
+	unsigned int i;
+
+	mutex_lock(&tables_lock);
+	for (i = 0; i < probes->nr_rows; i++)
+		if (probes->rows[i].when == PFLOW_PROBE_WATCHED)
+			probe_arm(&probes->rows[i], on);
+	mutex_unlock(&tables_lock);
+}
+EXPORT_SYMBOL_GPL(pflow_probes_arm);
+
+static void unregister_rows(struct pflow_probes *probes)
+{
+	unsigned int i;
+
+	for (i = 0; i < probes->nr_rows; i++) {
+		if (probes->rows[i].present)
+			unregister_kprobe(&probes->rows[i].kp);
+		probes->rows[i].present = false;
+		probes->rows[i].armed = false;
+	}
+}
+
+static int register_row(struct pflow_probe *probe)
+{
+	int err;
+
+	/* A struct kprobe must be pristine each time it is registered. */
+	memset(&probe->kp, 0, sizeof(probe->kp));
+	probe->kp.symbol_name = probe->symbol;
+	probe->kp.pre_handler = probe->handler;
+	probe->kp.flags = probe->when == PFLOW_PROBE_WATCHED ? KPROBE_FLAG_DISABLED : 0;
+	err = register_kprobe(&probe->kp);
+	probe->present = !err;
+	probe->armed = probe->present && probe->when == PFLOW_PROBE_ALWAYS;
+	if (!err)
+		return 0;
+	if (!probe->required) {
+		pr_warn("cannot probe %s (error %d): %s\n", probe->symbol, err, probe->without);
+		return 0;
+	}
+	pr_err("cannot probe %s (error %d): %s; refusing to start\n", probe->symbol, err,
+	       probe->without);
+	return err;
+}
+
+/**
+ * pflow_probes_add() - register a table
+ * @probes: its rows are as in its definition, or as pflow_probes_remove() left them
+ *
+ * Context: process, may sleep. Return: 0, or the error of a required probe,
+ * and then nothing is left registered.
+ */
+int pflow_probes_add(struct pflow_probes *probes)
+{
+	unsigned int i;
+	int err;
+
+	for (i = 0; i < probes->nr_rows; i++) {
+		err = register_row(&probes->rows[i]);
+		if (err) {
+			unregister_rows(probes);
+			return err;
+		}
+	}
+	mutex_lock(&tables_lock);
+	list_add_tail(&probes->list, &tables);
+	mutex_unlock(&tables_lock);
+	return 0;
+}
+EXPORT_SYMBOL_GPL(pflow_probes_add);
+
+/**
+ * pflow_probes_remove() - unregister a table
+ * @probes: it
+ *
+ * Context: process, may sleep. No handler of it runs any more on return.
+ */
+void pflow_probes_remove(struct pflow_probes *probes)
+{
+	mutex_lock(&tables_lock);
+	list_del(&probes->list);
+	mutex_unlock(&tables_lock);
+	unregister_rows(probes);
+}
+EXPORT_SYMBOL_GPL(pflow_probes_remove);
+
+/**
+ * pflow_probes_setup() - register pf_common's own table
+ *
+ * Context: process, may sleep. Return: 0 or a negative error, and then nothing
+ * is left registered.
+ */
+int pflow_probes_setup(void)
+{
+	return pflow_probes_add(&own);
+}
+
+/**
+ * pflow_probes_teardown() - unregister it
+ *
+ * Context: process, may sleep. No handler runs any more when it returns.
+ */
+void pflow_probes_teardown(void)
+{
+	pflow_probes_remove(&own);
+}
+
+/**
  * pflow_probes_watch() - arm or disarm the probes on the receive calls
  * @on: which
  *
@@ -132,65 +228,7 @@ static void probe_arm(struct pflow_probe *probe, bool on)
  */
 void pflow_probes_watch(bool on)
 {
-	unsigned int i;
-
-	mutex_lock(&probes_lock);
-	for (i = 0; i < ARRAY_SIZE(probes); i++)
-		if (probes[i].when == WATCHED)
-			probe_arm(&probes[i], on);
-	mutex_unlock(&probes_lock);
-}
-
-/**
- * pflow_probes_setup() - register the table
- *
- * Context: process, may sleep. Return: 0, or the error of a required probe,
- * and then nothing is left registered.
- */
-int pflow_probes_setup(void)
-{
-	unsigned int i;
-
-	for (i = 0; i < ARRAY_SIZE(probes); i++) {
-		struct pflow_probe *probe = &probes[i];
-		int err;
-
-		/* A struct kprobe must be pristine each time it is registered. */
-		memset(&probe->kp, 0, sizeof(probe->kp));
-		probe->kp.symbol_name = probe->symbol;
-		probe->kp.pre_handler = probe->handler;
-		probe->kp.flags = probe->when == WATCHED ? KPROBE_FLAG_DISABLED : 0;
-		err = register_kprobe(&probe->kp);
-		probe->present = !err;
-		probe->armed = probe->present && probe->when == ALWAYS;
-		if (!err)
-			continue;
-		if (probe->required) {
-			pr_err("cannot probe %s (error %d): %s; refusing to start\n",
-			       probe->symbol, err, probe->without);
-			pflow_probes_teardown();
-			return err;
-		}
-		pr_warn("cannot probe %s (error %d): %s\n", probe->symbol, err, probe->without);
-	}
-	return 0;
-}
-
-/**
- * pflow_probes_teardown() - unregister the table
- *
- * Context: process, may sleep. No handler runs any more when it returns.
- */
-void pflow_probes_teardown(void)
-{
-	unsigned int i;
-
-	for (i = 0; i < ARRAY_SIZE(probes); i++) {
-		if (probes[i].present)
-			unregister_kprobe(&probes[i].kp);
-		probes[i].present = false;
-		probes[i].armed = false;
-	}
+	pflow_probes_arm(&own, on);
 }
 
 static const char *probe_state(const struct pflow_probe *probe)
@@ -208,13 +246,21 @@ static const char *probe_state(const struct pflow_probe *probe)
  */
 void pflow_probes_status(struct seq_file *m)
 {
+	const struct pflow_probes *table;
 	unsigned int i;
 
-	for (i = 0; i < ARRAY_SIZE(probes); i++)
-		seq_printf(m, "probe: %-14s %-6s missed %lu%s%s\n", probes[i].symbol,
-			   probe_state(&probes[i]), probes[i].kp.nmissed,
-			   probes[i].present ? "" : "; ",
-			   probes[i].present ? "" : probes[i].without);
+	mutex_lock(&tables_lock);
+	list_for_each_entry(table, &tables, list) {
+		for (i = 0; i < table->nr_rows; i++) {
+			const struct pflow_probe *probe = &table->rows[i];
+
+			seq_printf(m, "probe: %-17s %-6s missed %lu%s%s\n", probe->symbol,
+				   probe_state(probe), probe->kp.nmissed,
+				   probe->present ? "" : "; ",
+				   probe->present ? "" : probe->without);
+		}
+	}
+	mutex_unlock(&tables_lock);
 }
 
 /**
@@ -225,11 +271,15 @@ void pflow_probes_status(struct seq_file *m)
  */
 void pflow_probes_metrics(struct seq_file *m)
 {
+	const struct pflow_probes *table;
 	unsigned int i;
 
 	seq_puts(m, "# TYPE packetflow_probe_missed counter\n"
 		    "# HELP packetflow_probe_missed Hits that a kprobe could not handle.\n");
-	for (i = 0; i < ARRAY_SIZE(probes); i++)
-		seq_printf(m, "packetflow_probe_missed_total{symbol=\"%s\"} %lu\n",
-			   probes[i].symbol, probes[i].kp.nmissed);
+	mutex_lock(&tables_lock);
+	list_for_each_entry(table, &tables, list)
+		for (i = 0; i < table->nr_rows; i++)
+			seq_printf(m, "packetflow_probe_missed_total{symbol=\"%s\"} %lu\n",
+				   table->rows[i].symbol, table->rows[i].kp.nmissed);
+	mutex_unlock(&tables_lock);
 }

@@ -15,6 +15,9 @@
 #include "../common/compat/compat.h"
 #include "filter.h"
 
+#define CREATE_TRACE_POINTS
+#include "trace.h"
+
 static __always_inline void free_as(struct filter_packet *packet, enum skb_drop_reason reason)
 {
 	sk_skb_reason_drop(packet->sk, packet->skb, reason);
@@ -52,6 +55,7 @@ static void filter_drop(struct filter_packet *packet, enum filter_outcome outcom
 	else
 		atomic_add(packet->packets, &packet->entry->owed);
 	pflow_udp_stats_add(packet->net, packet->v4, UDP_MIB_INERRORS, packet->packets);
+	trace_early_drop(packet, outcome);
 	if (outcome == FILTER_DROP_OVERLOAD)
 		pflow_drop_overload(packet);
 	else if (outcome == FILTER_DROP_HARM)

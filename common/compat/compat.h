@@ -9,7 +9,9 @@
 #ifndef _PFLOW_COMPAT_H
 #define _PFLOW_COMPAT_H
 
+#include <linux/kthread.h>
 #include <linux/netdevice.h>
+#include <linux/sched.h>
 #include <linux/skbuff.h>
 #include <linux/slab.h>
 #include <net/sock.h>
@@ -49,6 +51,21 @@ static inline struct kmem_cache *pflow_cache_create(const char *name, unsigned i
 	return kmem_cache_create(name, size, 0, SLAB_HWCACHE_ALIGN | SLAB_NO_MERGE, NULL);
 #else
 	return kmem_cache_create_usercopy(name, size, 0, SLAB_HWCACHE_ALIGN, 0, 1, NULL);
+#endif
+}
+
+/* A worker that runs at once had another name before 6.14. */
+#ifndef kthread_run_worker
+#define kthread_run_worker kthread_create_worker
+#endif
+
+/* A thread's own slice, in nanoseconds, from 6.12; 0 where it has none. */
+static inline u64 pflow_custom_slice(const struct task_struct *task)
+{
+#if defined(PFLOW_HAVE_CUSTOM_SLICE)
+	return task->se.custom_slice ? task->se.slice : 0;
+#else
+	return 0;
 #endif
 }
 

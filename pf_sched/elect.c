@@ -1,0 +1,732 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * The election: of the threads whose buffer fills, the most important few are
+ * raised, for as long as it fills and a while longer.
+ *
+ * A boost lives in a slot. The packet path takes a free slot and, where nice is
+ * the lever, raises at once; everything else is done by one thread of pf_sched,
+ * of real-time priority so that those whom it raised cannot keep it from its work:
+ *
+ *	FREE -> CHOSEN -> RAISED -> OVER -> GHOST -> FREE
+ *	  packet path  thread  both   thread   thread
+ *
+ * A slot changes state under one raw lock, which is taken only for a socket that
+ * is over the threshold and not elected yet, once a jiffy for each at most. A slot
+ * holds its task from CHOSEN to FREE, so a reused process id is never taken for
+ * it. It names its socket by an identity that is only compared. A ghost remembers
+ * for a while whom the boost was for: the parent of a child still under way, how
+ * much it ran, and when it was changed last.
+ *
+ * What the raised take of each CPU is counted, ghosts included, against a budget;
+ * when it is spent their boosts end.
+ */
+#include <linux/kthread.h>
+#include <linux/pid.h>
+#include <linux/pid_namespace.h>
+#include <linux/sched/task.h>
+
+#include "../common/compat/compat.h"
+#include "sched.h"
+
+#define CREATE_TRACE_POINTS
+#include "trace.h"
+
+#define SLOTS		32
+#define SLOTS_SPARE	8	/* ghosts make room below that */
+#define TICK		msecs_to_jiffies(10)
+#define TICK_IDLE	(HZ / 4)	/* only ghosts are left */
+#define GHOST_FOR	(10 * HZ)
+#define LATELY		(10 * HZ)	/* the hook stays armed so long after a boost */
+#define ADAPT		HZ	/* between two steps of an automatic number of elected */
+#define KNOWN_NEED	5	/* ticks of a boost that tell how much a thread needs */
+
+enum state {
+	FREE,
+	CHOSEN,
+	RAISED,
+	OVER,
+	GHOST,
+};
+
+/* Why a worthy thread was not elected; indexes the counters. */
+enum refusal {
+	REFUSED_CLASS,		/* real-time, deadline, batch or idle already */
+	REFUSED_TOP,		/* the paper's (a): nothing above it to be raised to */
+	REFUSED_EXEMPT,
+	REFUSED_PLACE,		/* the paper's N */
+	REFUSED_CAP,
+	REFUSED_LEVER,
+	REFUSED_APART,
+	REFUSED_UNKNOWN,	/* who receives was not seen lately */
+	REFUSALS,
+};
+
+/**
+ * struct slot - a boost and its life
+ * @state: see above
+ * @boost: the thread, and how it is raised
+ * @sk: the socket that fills, an identity with @cookie
+ * @cookie: its cookie
+ * @rank: of the thread before
+ * @until: jiffies at which the boost ends unless the socket still fills
+ * @changed: jiffies of the last change of the thread
+ * @exec_id: of the program that it ran when elected
+ * @end: why it is over
+ * @ran_ns: CPU time of the thread at the last tick
+ * @boosted_ns: CPU time it took in this boost
+ * @ticks: of this boost so far
+ */
+struct slot {
+	enum state state;
+	struct boost boost;
+	const struct sock *sk;
+	u64 cookie;
+	u8 rank;
+	u32 until;
+	u32 changed;
+	u32 exec_id;
+	enum boost_end end;
+	u64 ran_ns;
+	u64 boosted_ns;
+	unsigned int ticks;
+};
+
+static struct slot slots[SLOTS];
+static DEFINE_RAW_SPINLOCK(slots_lock);
+static u64 elected, observed;
+static u64 refused[REFUSALS], ended[ENDS];
+static bool place_wanted, budget_spent;
+static unsigned int most = 2;	/* where their number is automatic */
+static u32 adapted;		/* jiffies */
+static u32 last_boost;		/* jiffies */
+static bool ever;
+static bool stopping;
+static DEFINE_PER_CPU(s32, budget_us);
+
+/* The last socket that asked from this CPU, and when: an identity. */
+static DEFINE_PER_CPU(const struct sock *, asked_sk);
+static DEFINE_PER_CPU(u32, asked_at);
+
+static struct kthread_worker *thread;
+static void tick(struct kthread_work *work);
+static struct kthread_delayed_work tick_work;
+static u64 tick_at_ns;
+
+static const char * const refusal_names[REFUSALS] = {
+	[REFUSED_CLASS] = "class",
+	[REFUSED_TOP] = "top",
+	[REFUSED_EXEMPT] = "exempt",
+	[REFUSED_PLACE] = "place",
+	[REFUSED_CAP] = "cap",
+	[REFUSED_LEVER] = "lever",
+	[REFUSED_APART] = "apart",
+	[REFUSED_UNKNOWN] = "unknown",
+};
+
+static const char * const end_names[ENDS] = {
+	[END_EXPIRED] = "expired",
+	[END_CLOSED] = "closed",
+	[END_EXITED] = "exited",
+	[END_EXEC] = "exec",
+	[END_DISPLACED] = "displaced",
+	[END_STOPPED] = "stopped",
+	[END_CHANGED] = "changed",
+	[END_CAP] = "cap",
+};
+
+static bool active(const struct slot *slot)
+{
+	enum state state = READ_ONCE(slot->state);
+
+	return state == CHOSEN || state == RAISED;
+}
+
+static u32 hold_until(void)
+{
+	return (u32)jiffies + max(msecs_to_jiffies(sched_knob(SCHED_KNOB_HOLD)), 1UL);
+}
+
+/* Safe in any context: the work's timer is one that interrupts may delete. */
+static void kick(void)
+{
+	kthread_mod_delayed_work(thread, &tick_work, 0);
+}
+
+/* An elected one's socket still fills. Lockless: at worst the boost ends a hold early. */
+static void refresh(const struct sock *sk)
+{
+	u32 until = hold_until();
+	unsigned int i;
+
+	for (i = 0; i < SLOTS; i++)
+		if (READ_ONCE(slots[i].sk) == sk && active(&slots[i]) &&
+		    READ_ONCE(slots[i].until) != until)
+			WRITE_ONCE(slots[i].until, until);
+}
+
+static void set_elected(const struct slot *slot, bool on)
+{
+	struct pflow_sock *entry;
+
+	rcu_read_lock();
+	entry = pflow_sock_find_as(slot->sk, slot->cookie);
+	if (entry && on)
+		set_bit(PFLOW_SOCK_PP, &entry->flags);
+	else if (entry)
+		clear_bit(PFLOW_SOCK_PP, &entry->flags);
+	rcu_read_unlock();
+}
+
+static void finish(struct slot *slot, enum boost_end end)
+{
+	slot->end = end;
+	WRITE_ONCE(slot->state, OVER);
+}
+
+static unsigned int places(void)
+{
+	return sched_knob(SCHED_KNOB_ELECT) ?: READ_ONCE(most);
+}
+
+/*
+ * Is there a place for a thread of this rank? If all are taken, the least
+ * important one that is less important than it, and had its hold, makes room for
+ * the next time.
+ */
+static bool place_for(u8 rank)
+{
+	struct slot *least = NULL;
+	unsigned int taken = 0, i;
+
+	for (i = 0; i < SLOTS; i++) {
+		if (!active(&slots[i]))
+			continue;
+		taken++;
+		if (!least || slots[i].rank < least->rank)
+			least = &slots[i];
+	}
+	if (taken < places())
+		return true;
+	place_wanted = true;
+	if (least && least->state == RAISED && least->rank < rank &&
+	    time_after32((u32)jiffies, least->changed +
+			 msecs_to_jiffies(sched_knob(SCHED_KNOB_HOLD)))) {
+		finish(least, END_DISPLACED);
+		kick();
+	}
+	return false;
+}
+
+/* Its place among the elected by priority, itself included in their number. */
+static unsigned int place_of(u8 rank, unsigned int *number)
+{
+	unsigned int place = 0, i;
+
+	*number = 1;
+	for (i = 0; i < SLOTS; i++) {
+		if (!active(&slots[i]))
+			continue;
+		++*number;
+		place += slots[i].rank >= rank;
+	}
+	return place;
+}
+
+static struct slot *slot_of(const struct task_struct *task)
+{
+	struct slot *found = NULL;
+	unsigned int i;
+
+	for (i = 0; i < SLOTS; i++)
+		if (slots[i].state != FREE && slots[i].boost.task == task)
+			if (!found || active(&slots[i]) || slots[i].state == OVER ||
+			    time_after32(slots[i].changed, found->changed))
+				found = &slots[i];
+	return found;
+}
+
+static struct slot *free_slot(void)
+{
+	unsigned int i;
+
+	for (i = 0; i < SLOTS; i++)
+		if (slots[i].state == FREE)
+			return &slots[i];
+	return NULL;
+}
+
+/* The thread that received on this socket lately, if it is still there. */
+static struct task_struct *receiver(const struct pflow_sock *entry)
+{
+	struct task_struct *task;
+
+	if (READ_ONCE(entry->learnt) != PFLOW_RECEIVES)
+		return NULL;
+	task = pid_task(find_pid_ns(READ_ONCE(entry->pid), &init_pid_ns), PIDTYPE_PID);
+	if (!task || task->tgid != READ_ONCE(entry->tgid) ||
+	    (task->flags & (PF_EXITING | PF_KTHREAD)))
+		return NULL;
+	return task;
+}
+
+/* May this thread be raised, and by what? Under the lock and RCU. */
+static int worthy(const struct task_struct *task, u8 rank, enum boost_lever *lever)
+{
+	const struct slot *last = slot_of(task);
+	/* Whose boost ended as the budget was spent waits for half of it. */
+	s32 refilled = PFLOW_BUDGET_US / 200 * sched_knob(SCHED_KNOB_CAP);
+
+	if (READ_ONCE(task->policy) != SCHED_NORMAL)
+		return REFUSED_CLASS;
+	if (rank == PFLOW_RANK_RT_BASE)
+		return REFUSED_TOP;
+	if (boost_exempt(task))
+		return REFUSED_EXEMPT;
+	if (last && time_before32((u32)jiffies, last->changed +
+				  msecs_to_jiffies(sched_knob(SCHED_KNOB_APART))))
+		return REFUSED_APART;
+	if (per_cpu(budget_us, task_cpu(task)) < (last && last->end == END_CAP ? refilled : 0))
+		return REFUSED_CAP;
+	if (lever_choose(task, lever))
+		return REFUSED_LEVER;
+	return -1;
+}
+
+static void promote(struct slot *slot, struct task_struct *task, const struct pflow_sock *entry,
+		    enum boost_lever lever)
+{
+	const struct slot *last = slot_of(task);
+	unsigned int number, place = place_of(slot->rank, &number);
+
+	slot->boost = (struct boost){ .task = get_task_struct(task), .lever = lever,
+				      .need = last ? last->boost.need : 0 };
+	slot->cookie = entry->cookie;
+	WRITE_ONCE(slot->sk, entry->sk);
+	slot->until = hold_until();
+	slot->changed = jiffies;
+	slot->exec_id = READ_ONCE(task->self_exec_id);
+	slot->ran_ns = READ_ONCE(task->se.sum_exec_runtime);
+	slot->boosted_ns = 0;
+	slot->ticks = 0;
+	lever_save(&slot->boost);
+	if (lever == LEVER_NICE)
+		lever_nice(&slot->boost, pflow_boost_levels(sched_knob(SCHED_KNOB_LEVELS),
+							    place, number));
+	WRITE_ONCE(slot->state, lever == LEVER_NICE ? RAISED : CHOSEN);
+	set_elected(slot, true);
+	trace_boost(task, slot->rank, lever);
+	elected++;
+	WRITE_ONCE(last_boost, (u32)jiffies);
+	WRITE_ONCE(ever, true);
+	kick();
+}
+
+/* Under the lock and RCU. Return: why not, or -1. */
+static int elect(struct pflow_sock *entry)
+{
+	struct task_struct *task = receiver(entry);
+	enum boost_lever lever;
+	struct slot *slot;
+	int refusal;
+	u8 rank;
+
+	if (!task)
+		return REFUSED_UNKNOWN;
+	slot = slot_of(task);
+	if (slot && slot->state != GHOST) {
+		/* By another socket of its own, already. */
+		if (active(slot))
+			WRITE_ONCE(slot->until, hold_until());
+		return -1;
+	}
+	rank = pflow_task_rank(task);
+	refusal = worthy(task, rank, &lever);
+	if (refusal >= 0)
+		return refusal;
+	if (sched_knob(SCHED_KNOB_MODE) == SCHED_MODE_OBSERVE) {
+		observed++;
+		return -1;
+	}
+	slot = free_slot();
+	if (stopping || !place_for(rank) || !slot || pflow_rank_pin(task, rank))
+		return REFUSED_PLACE;
+	slot->rank = rank;
+	promote(slot, task, entry, lever);
+	return -1;
+}
+
+/**
+ * boost_consider() - a socket's buffer is fuller than the threshold
+ * @sk: it; the caller holds it
+ *
+ * Context: softirq, or process with softirqs off; no run-queue lock held.
+ */
+void boost_consider(struct sock *sk)
+{
+	struct pflow_sock *entry;
+	unsigned long irq;
+	int refusal;
+
+	/* Of a socket's packets one a jiffy speaks for all. */
+	if (this_cpu_read(asked_sk) == sk && this_cpu_read(asked_at) == (u32)jiffies)
+		return;
+	this_cpu_write(asked_sk, sk);
+	this_cpu_write(asked_at, (u32)jiffies);
+
+	rcu_read_lock();
+	entry = pflow_sock_find(sk);
+	if (!entry)
+		goto out;
+	if (test_bit(PFLOW_SOCK_PP, &entry->flags)) {
+		refresh(sk);
+		goto out;
+	}
+	raw_spin_lock_irqsave(&slots_lock, irq);
+	refusal = elect(entry);
+	if (refusal >= 0)
+		refused[refusal]++;
+	raw_spin_unlock_irqrestore(&slots_lock, irq);
+out:
+	rcu_read_unlock();
+}
+
+/**
+ * boost_child() - a child is born; it gets its parent's scheduling from before
+ * @parent: current
+ * @child: complete, and not running yet
+ *
+ * Ghosts count: the child may have been copied just before its parent's boost
+ * ended. What reset-on-fork did where the parent asked for it itself stays done.
+ *
+ * Context: the parent's, preemption off.
+ */
+void boost_child(const struct task_struct *parent, struct task_struct *child)
+{
+	const struct boost_before *before;
+	const struct slot *slot;
+	unsigned long irq;
+	unsigned int i;
+	int nice;
+
+	for (i = 0; i < SLOTS; i++)
+		if (READ_ONCE(slots[i].boost.task) == parent)
+			break;
+	if (i == SLOTS)
+		return;
+	raw_spin_lock_irqsave(&slots_lock, irq);
+	slot = slot_of(parent);
+	if (slot && READ_ONCE(child->policy) == SCHED_NORMAL) {
+		before = &slot->boost.before;
+		nice = slot->boost.lever == LEVER_NICE && task_nice(parent) == slot->boost.nice &&
+		       slot->state != GHOST ? before->nice : task_nice(parent);
+		if (before->reset_on_fork && nice < 0)
+			nice = 0;
+		set_user_nice(child, nice);
+		if (!child->default_timer_slack_ns) {
+			child->timer_slack_ns = before->timer_slack_ns;
+			child->default_timer_slack_ns = before->timer_slack_ns;
+		}
+	}
+	raw_spin_unlock_irqrestore(&slots_lock, irq);
+}
+
+/**
+ * boost_lately() - is anybody raised, or was a moment ago?
+ *
+ * Context: any. Return: whether.
+ */
+bool boost_lately(void)
+{
+	return READ_ONCE(ever) && time_before32((u32)jiffies, READ_ONCE(last_boost) + LATELY);
+}
+
+/* Has this boost a reason to end? */
+static bool ends(struct slot *slot, enum boost_end *end)
+{
+	const struct task_struct *task = slot->boost.task;
+	bool open;
+
+	rcu_read_lock();
+	open = pflow_sock_find_as(slot->sk, slot->cookie);
+	rcu_read_unlock();
+	if (READ_ONCE(task->flags) & PF_EXITING)
+		*end = END_EXITED;
+	else if (READ_ONCE(task->self_exec_id) != slot->exec_id)
+		*end = END_EXEC;
+	else if (!open)
+		*end = END_CLOSED;
+	else if (stopping || sched_knob(SCHED_KNOB_MODE) == SCHED_MODE_OBSERVE)
+		*end = END_STOPPED;
+	else if (slot->state == RAISED && !lever_untouched(&slot->boost))
+		*end = END_CHANGED;
+	else if (per_cpu(budget_us, task_cpu(task)) < 0)
+		*end = END_CAP;
+	else if (time_after32((u32)jiffies, READ_ONCE(slot->until)))
+		*end = END_EXPIRED;
+	else
+		return false;
+	return true;
+}
+
+/* What the raised, and those raised a moment ago, took of each CPU since the last tick. */
+static void account(u32 elapsed_us)
+{
+	unsigned int cap = sched_knob(SCHED_KNOB_CAP), i;
+	int cpu;
+
+	for_each_possible_cpu(cpu)
+		per_cpu(budget_us, cpu) = pflow_budget_step(per_cpu(budget_us, cpu), 0,
+							    elapsed_us, cap);
+	for (i = 0; i < SLOTS; i++) {
+		struct slot *slot = &slots[i];
+		u64 ran;
+
+		if (slot->state == FREE)
+			continue;
+		ran = READ_ONCE(slot->boost.task->se.sum_exec_runtime);
+		cpu = task_cpu(slot->boost.task);
+		/* Of several ghosts of one thread, one counts. */
+		if (slot == slot_of(slot->boost.task)) {
+			u32 used_us = div_u64(ran - slot->ran_ns, NSEC_PER_USEC);
+
+			per_cpu(budget_us, cpu) = pflow_budget_step(per_cpu(budget_us, cpu),
+								    used_us, 0, cap);
+		}
+		if (slot->state == RAISED) {
+			slot->boosted_ns += ran - slot->ran_ns;
+			if (++slot->ticks >= KNOWN_NEED)
+				slot->boost.need = clamp_t(u64, div_u64(slot->boosted_ns * 100,
+					jiffies_to_nsecs(jiffies - slot->changed) ?: 1), 1, 100);
+		}
+		slot->ran_ns = ran;
+	}
+	for_each_possible_cpu(cpu)
+		budget_spent |= per_cpu(budget_us, cpu) < 0;
+}
+
+static void adapt(void)
+{
+	if (time_before32((u32)jiffies, adapted + ADAPT))
+		return;
+	WRITE_ONCE(most, pflow_elect_most(most, place_wanted, budget_spent, num_online_cpus()));
+	place_wanted = false;
+	budget_spent = false;
+	adapted = jiffies;
+}
+
+static void put(struct slot *slot)
+{
+	struct task_struct *task = slot->boost.task;
+	unsigned long irq;
+
+	raw_spin_lock_irqsave(&slots_lock, irq);
+	WRITE_ONCE(slot->boost.task, NULL);
+	WRITE_ONCE(slot->sk, NULL);
+	WRITE_ONCE(slot->state, FREE);
+	raw_spin_unlock_irqrestore(&slots_lock, irq);
+	put_task_struct(task);
+}
+
+/* The thread's own: only it takes a slot from CHOSEN, OVER and GHOST further. */
+static void pull(struct slot *slot)
+{
+	unsigned long irq;
+	int err = lever_realtime(&slot->boost, sched_knob(SCHED_KNOB_CAP));
+
+	raw_spin_lock_irqsave(&slots_lock, irq);
+	slot->changed = jiffies;
+	if (err) {
+		refused[REFUSED_LEVER]++;
+		slot->boost.lever = LEVERS;
+		finish(slot, END_CHANGED);
+	} else {
+		WRITE_ONCE(slot->state, RAISED);
+	}
+	raw_spin_unlock_irqrestore(&slots_lock, irq);
+}
+
+static void lay_down(struct slot *slot)
+{
+	unsigned long irq;
+
+	if (slot->boost.lever != LEVERS && slot->end != END_EXITED &&
+	    lever_untouched(&slot->boost))
+		lever_restore(&slot->boost);
+	set_elected(slot, false);
+	trace_restore(slot->boost.task, slot->boost.lever, slot->end);
+	pflow_rank_unpin(slot->boost.task);
+	raw_spin_lock_irqsave(&slots_lock, irq);
+	ended[slot->end]++;
+	slot->changed = jiffies;
+	WRITE_ONCE(slot->state, GHOST);
+	raw_spin_unlock_irqrestore(&slots_lock, irq);
+}
+
+static bool gone(const struct slot *slot, unsigned int spare)
+{
+	return slot->state == GHOST &&
+	       (stopping || slot->end == END_EXITED || spare < SLOTS_SPARE ||
+		time_after32((u32)jiffies, slot->changed + GHOST_FOR));
+}
+
+static void tick(struct kthread_work *work)
+{
+	u64 now = ktime_get_ns();
+	u32 elapsed_us = min_t(u64, div_u64(now - tick_at_ns, NSEC_PER_USEC), USEC_PER_SEC);
+	unsigned int used = 0, busy = 0, spare = 0, i;
+	unsigned long irq;
+
+	tick_at_ns = now;
+	raw_spin_lock_irqsave(&slots_lock, irq);
+	account(elapsed_us);
+	for (i = 0; i < SLOTS; i++) {
+		enum boost_end end;
+
+		if (active(&slots[i]) && ends(&slots[i], &end))
+			finish(&slots[i], end);
+	}
+	adapt();
+	raw_spin_unlock_irqrestore(&slots_lock, irq);
+
+	for (i = 0; i < SLOTS; i++) {
+		struct slot *slot = &slots[i];
+
+		if (slot->state == CHOSEN)
+			pull(slot);
+		if (slot->state == OVER)
+			lay_down(slot);
+		spare += slot->state == FREE;
+	}
+	for (i = 0; i < SLOTS; i++) {
+		if (gone(&slots[i], spare)) {
+			put(&slots[i]);
+			spare++;
+		}
+		used += slots[i].state != FREE;
+		busy += active(&slots[i]);
+	}
+	if (used && !stopping)
+		kthread_queue_delayed_work(thread, &tick_work, busy ? TICK : TICK_IDLE);
+}
+
+/**
+ * boost_setup() - make the thread; nobody is raised yet
+ *
+ * Context: process, may sleep. Return: 0 or a negative error.
+ */
+int boost_setup(void)
+{
+	int cpu;
+
+	thread = kthread_run_worker(0, "pf_sched");
+	if (IS_ERR(thread))
+		return PTR_ERR(thread);
+	sched_set_fifo(thread->task);
+	kthread_init_delayed_work(&tick_work, tick);
+	for_each_possible_cpu(cpu)
+		per_cpu(budget_us, cpu) = 0;
+	stopping = false;
+	tick_at_ns = ktime_get_ns();
+	return 0;
+}
+
+/**
+ * boost_teardown() - restore everybody and end the thread
+ *
+ * Context: process, may sleep; the hook is gone. Nobody is raised on return, and
+ * no task is held.
+ */
+void boost_teardown(void)
+{
+	unsigned long irq;
+
+	raw_spin_lock_irqsave(&slots_lock, irq);
+	stopping = true;
+	raw_spin_unlock_irqrestore(&slots_lock, irq);
+	kick();
+	/* It queues itself no more, and ends all there is in one round. */
+	kthread_flush_work(&tick_work.work);
+	kthread_cancel_delayed_work_sync(&tick_work);
+	kthread_destroy_worker(thread);
+}
+
+/**
+ * boost_status() - who is raised, for people
+ * @m: where to
+ *
+ * Context: process.
+ */
+void boost_status(struct seq_file *m)
+{
+	unsigned int raised = 0, i;
+
+	for (i = 0; i < SLOTS; i++) {
+		const struct slot *slot = &slots[i];
+		unsigned long irq;
+		char comm[TASK_COMM_LEN];
+		int pid, prio;
+		enum boost_lever lever;
+		bool shown;
+
+		raw_spin_lock_irqsave(&slots_lock, irq);
+		shown = slot->state == RAISED;
+		if (shown) {
+			pid = slot->boost.task->pid;
+			strscpy(comm, slot->boost.task->comm, sizeof(comm));
+			prio = pflow_rank_prio(slot->rank);
+			lever = slot->boost.lever;
+		}
+		raw_spin_unlock_irqrestore(&slots_lock, irq);
+		if (!shown)
+			continue;
+		raised++;
+		seq_printf(m, "raised: thread %d (%s) of prio %d, by %s\n", pid, comm, prio,
+			   lever_name(lever));
+	}
+	if (!raised)
+		seq_puts(m, "raised: nobody\n");
+	if (READ_ONCE(refused[REFUSED_LEVER]))
+		seq_printf(m, "no lever: %llu times; where a cgroup has the cpu controller set escape=1 to let receivers pass its cpu.max, and where RLIMIT_RTTIME is set lift it\n",
+			   READ_ONCE(refused[REFUSED_LEVER]));
+}
+
+/**
+ * boost_metrics() - elections and their ends, for machines
+ * @m: where to
+ *
+ * Context: process.
+ */
+void boost_metrics(struct seq_file *m)
+{
+	unsigned int raised[LEVERS] = { 0 };
+	unsigned long irq;
+	unsigned int i;
+
+	raw_spin_lock_irqsave(&slots_lock, irq);
+	for (i = 0; i < SLOTS; i++)
+		if (slots[i].state == RAISED)
+			raised[slots[i].boost.lever]++;
+	raw_spin_unlock_irqrestore(&slots_lock, irq);
+
+	seq_printf(m, "# TYPE packetflow_sched_elected counter\n"
+		   "# HELP packetflow_sched_elected Threads raised.\n"
+		   "packetflow_sched_elected_total %llu\n", READ_ONCE(elected));
+	seq_printf(m, "# TYPE packetflow_sched_observed counter\n"
+		   "# HELP packetflow_sched_observed Threads that mode=enforce would have raised.\n"
+		   "packetflow_sched_observed_total %llu\n", READ_ONCE(observed));
+	seq_puts(m, "# TYPE packetflow_sched_refused counter\n"
+		    "# HELP packetflow_sched_refused Threads whose buffer filled and who were not raised.\n");
+	for (i = 0; i < REFUSALS; i++)
+		seq_printf(m, "packetflow_sched_refused_total{reason=\"%s\"} %llu\n",
+			   refusal_names[i], READ_ONCE(refused[i]));
+	seq_puts(m, "# TYPE packetflow_sched_restored counter\n"
+		    "# HELP packetflow_sched_restored Boosts that ended.\n");
+	for (i = 0; i < ENDS; i++)
+		seq_printf(m, "packetflow_sched_restored_total{reason=\"%s\"} %llu\n",
+			   end_names[i], READ_ONCE(ended[i]));
+	seq_puts(m, "# TYPE packetflow_sched_boosted gauge\n"
+		    "# HELP packetflow_sched_boosted Threads raised now.\n");
+	for (i = 0; i < LEVERS; i++)
+		seq_printf(m, "packetflow_sched_boosted{lever=\"%s\"} %u\n", lever_name(i),
+			   raised[i]);
+}

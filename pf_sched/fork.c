@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * A child does not inherit its parent's boost.
+ *
+ * The scheduler's fork tracepoint passes the child complete and not yet running.
+ * It is not exported by name, but may be found and attached to like any other.
+ *
+ * Context: the parent's, preemption off.
+ */
+#include <linux/tracepoint.h>
+
+#include "sched.h"
+
+static struct tracepoint *forked;
+
+static void on_fork(void *unused, struct task_struct *parent, struct task_struct *child)
+{
+	boost_child(parent, child);
+}
+
+static void find(struct tracepoint *tracepoint, void *unused)
+{
+	if (!strcmp(tracepoint->name, "sched_process_fork"))
+		forked = tracepoint;
+}
+
+/**
+ * fork_setup() - watch for children
+ *
+ * Context: process, may sleep. Return: 0 or a negative error.
+ */
+int fork_setup(void)
+{
+	for_each_kernel_tracepoint(find, NULL);
+	if (!forked) {
+		pr_err("no tracepoint sched_process_fork: children would inherit boosts; refusing to start\n");
+		return -ENOENT;
+	}
+	return tracepoint_probe_register(forked, on_fork, NULL);
+}
+
+/**
+ * fork_teardown() - stop watching
+ *
+ * Context: process, may sleep. The probe runs nowhere any more on return.
+ */
+void fork_teardown(void)
+{
+	tracepoint_probe_unregister(forked, on_fork, NULL);
+	tracepoint_synchronize_unregister();
+}

@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * The hook: a socket tells its process that there is something to read.
+ *
+ * A probe on sock_def_readable(), which the protocols call with the packet already
+ * queued and the process not yet woken: a boost that is made here is in time for
+ * the very wakeup it is for. No run-queue lock is held, so the scheduler may be
+ * called. The function serves sockets of all families; ours are looked for first.
+ *
+ * It runs for each packet that is delivered, so it is armed only under pressure
+ * and for a while after the last boost, lest everyone who fills again lose packets
+ * first.
+ *
+ * Context: softirq, or process with softirqs off; preemption off. The caller holds
+ * the socket.
+ */
+#include <linux/in.h>
+#include <linux/tcp.h>
+#include <net/inet_sock.h>
+
+#include "../common/compat/compat.h"
+#include "sched.h"
+
+static DEFINE_PER_CPU(u64, below);
+
+/* Bytes that wait for the process, which is not all that the socket is charged. */
+static u32 waiting(const struct sock *sk)
+{
+	return sk->sk_protocol == IPPROTO_UDP ? pflow_udp_waiting(sk) : pflow_rmem(sk);
+}
+
+/* sock_def_readable(struct sock *sk) */
+static int on_data_ready(struct kprobe *kp, struct pt_regs *regs)
+{
+	struct sock *sk = (struct sock *)regs_get_kernel_argument(regs, 0);
+
+	if (sk->sk_family != AF_INET && sk->sk_family != AF_INET6)
+		return 0;
+	if (sk->sk_protocol != IPPROTO_UDP && sk->sk_protocol != IPPROTO_TCP)
+		return 0;
+	if (!pflow_fills(waiting(sk), READ_ONCE(sk->sk_rcvbuf),
+			 sched_knob(SCHED_KNOB_THRESHOLD))) {
+		this_cpu_inc(below);
+		return 0;
+	}
+	boost_consider(sk);
+	return 0;
+}
+
+static struct pflow_probe rows[] = {
+	{ "sock_def_readable", on_data_ready, PFLOW_PROBE_WATCHED, true,
+	  "nobody whose buffer fills can be found" },
+};
+
+static struct pflow_probes probes = { .rows = rows, .nr_rows = ARRAY_SIZE(rows) };
+
+/**
+ * hook_pressure() - arm the hook, or not
+ * @pressed: a CPU is under pressure
+ *
+ * Context: process, may sleep; told every now and then.
+ */
+void hook_pressure(bool pressed)
+{
+	pflow_probes_arm(&probes, pressed || boost_lately());
+}
+
+/**
+ * hook_setup() - register the hook, not armed yet
+ *
+ * Context: process, may sleep. Return: 0 or a negative error.
+ */
+int hook_setup(void)
+{
+	return pflow_probes_add(&probes);
+}
+
+/**
+ * hook_teardown() - unregister it
+ *
+ * Context: process, may sleep. It runs nowhere any more on return.
+ */
+void hook_teardown(void)
+{
+	pflow_probes_remove(&probes);
+}
+
+/**
+ * hook_metrics() - what passed the hook, for machines
+ * @m: where to
+ *
+ * Context: process.
+ */
+void hook_metrics(struct seq_file *m)
+{
+	u64 sum = 0;
+	int cpu;
+
+	for_each_possible_cpu(cpu)
+		sum += per_cpu(below, cpu);
+	seq_printf(m, "# TYPE packetflow_sched_below counter\n"
+		   "# HELP packetflow_sched_below Packets that found their buffer no fuller than the threshold.\n"
+		   "packetflow_sched_below_total %llu\n", sum);
+}

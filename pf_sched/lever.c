@@ -1,0 +1,241 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * The levers: what raises a thread where it stands.
+ *
+ * Nice counts between the threads of one scheduling group. Autogroup gives each
+ * session a group, a cgroup with the cpu controller is one: there nice does
+ * nothing against the others, and only a class above all groups does. So
+ * "auto" takes nice in the root group, and a real-time class elsewhere.
+ *
+ * Nice is set in the packet path (raw locks only). The others sleep or must not
+ * be called with softirqs off, so pf_sched's own thread does it.
+ */
+#include <linux/cgroup.h>
+#include <linux/sched/deadline.h>
+#include <linux/sched/prio.h>
+#include <linux/sched/rt.h>
+#include <linux/sched/signal.h>
+#include <uapi/linux/sched/types.h>
+
+#include "../common/compat/compat.h"
+#include "sched.h"
+
+#define RR_PRIORITY	1
+#define PERIOD_NS	(10 * NSEC_PER_MSEC)
+#define NEED_LEAST	5	/* percent of a CPU */
+
+static const char * const names[LEVERS] = {
+	[LEVER_NICE] = "nice",
+	[LEVER_DEADLINE] = "deadline",
+	[LEVER_RR] = "rr",
+};
+
+/**
+ * lever_name() - a lever's name
+ * @lever: which
+ *
+ * Context: any. Return: its name.
+ */
+const char *lever_name(enum boost_lever lever)
+{
+	return names[lever];
+}
+
+/* Where a thread stands in the scheduler. */
+enum place {
+	ROOT,		/* beside all groups: nice counts */
+	SESSION,	/* in an autogroup */
+	CGROUP,		/* in a cgroup with the cpu controller, which may have a cpu.max */
+};
+
+/* See common/priority.c for how a task's group tells an autogroup. */
+static enum place place_of(const struct task_struct *task)
+{
+	enum place place = ROOT;
+#if defined(CONFIG_CGROUP_SCHED)
+	const struct cgroup_subsys_state *css;
+
+	rcu_read_lock();
+	css = task_css((struct task_struct *)task, cpu_cgrp_id);
+	if ((const void *)READ_ONCE(task->sched_task_group) != css)
+		place = SESSION;
+	else if (css->parent)
+		place = CGROUP;
+	rcu_read_unlock();
+#endif
+	return place;
+}
+
+/* A real-time class would run this thread into a limit that it did not have. */
+static bool realtime_barred(const struct task_struct *task, enum place place)
+{
+	if (READ_ONCE(task->signal->rlim[RLIMIT_RTTIME].rlim_cur) != RLIM_INFINITY)
+		return true;
+	return place == CGROUP && !sched_knob(SCHED_KNOB_ESCAPE);
+}
+
+/* While deadline, its own sched_setaffinity() would fail; and it must reach all CPUs. */
+static bool deadline_barred(const struct task_struct *task)
+{
+	return task->nr_cpus_allowed < num_online_cpus();
+}
+
+/**
+ * lever_choose() - what to raise a thread by
+ * @task: it; the caller holds it or RCU
+ * @lever: filled in
+ *
+ * Where the lever that was asked for is barred, the next lesser one is taken:
+ * deadline, then round robin, then nice, but nice only where it counts.
+ *
+ * Context: any. Return: 0, or -EPERM where none may be used.
+ */
+int lever_choose(const struct task_struct *task, enum boost_lever *lever)
+{
+	unsigned int asked = sched_knob(SCHED_KNOB_LEVER);
+	enum place place = place_of(task);
+
+	*lever = asked ? asked - 1 : place == ROOT ? LEVER_NICE : LEVER_RR;
+	if (*lever != LEVER_NICE && realtime_barred(task, place))
+		*lever = LEVER_NICE;
+	if (*lever == LEVER_DEADLINE && deadline_barred(task))
+		*lever = LEVER_RR;
+	/* Asked for by name it is taken anywhere. */
+	if (*lever == LEVER_NICE && place != ROOT && asked != LEVER_NICE + 1)
+		return -EPERM;
+	return 0;
+}
+
+/**
+ * lever_save() - note how a thread is scheduled
+ * @boost: @task is set
+ *
+ * Context: any.
+ */
+void lever_save(struct boost *boost)
+{
+	const struct task_struct *task = boost->task;
+
+	boost->before = (struct boost_before){
+		.nice = task_nice(task),
+		.reset_on_fork = task->sched_reset_on_fork,
+		.timer_slack_ns = task->timer_slack_ns,
+		.slice_ns = pflow_custom_slice(task),
+	};
+}
+
+/**
+ * lever_nice() - raise by nice
+ * @boost: saved
+ * @levels: how far
+ *
+ * Context: any but NMI, no run-queue lock held.
+ */
+void lever_nice(struct boost *boost, unsigned int levels)
+{
+	boost->nice = max(boost->before.nice - (int)levels, MIN_NICE);
+	set_user_nice(boost->task, boost->nice);
+}
+
+static int set_deadline(struct boost *boost, unsigned int cap)
+{
+	/* A quarter more than it was seen to use, or all there is. */
+	unsigned int share = boost->need ? max(boost->need * 5 / 4, NEED_LEAST) : cap;
+	struct sched_attr attr = {
+		.size = sizeof(attr),
+		.sched_policy = SCHED_DEADLINE,
+		.sched_flags = SCHED_FLAG_RESET_ON_FORK,
+		.sched_runtime = PERIOD_NS * min(share, cap) / 100,
+		.sched_deadline = PERIOD_NS,
+		.sched_period = PERIOD_NS,
+	};
+
+	boost->runtime_ns = attr.sched_runtime;
+	return sched_setattr_nocheck(boost->task, &attr);
+}
+
+static int set_rr(struct boost *boost)
+{
+	struct sched_attr attr = {
+		.size = sizeof(attr),
+		.sched_policy = SCHED_RR,
+		.sched_priority = RR_PRIORITY,
+		.sched_flags = SCHED_FLAG_RESET_ON_FORK,
+	};
+
+	return sched_setattr_nocheck(boost->task, &attr);
+}
+
+/**
+ * lever_realtime() - raise by a class above all groups
+ * @boost: saved, its lever deadline or round robin; that may become the latter
+ * @cap: percent of a CPU that it may take
+ *
+ * Reset-on-fork is set, without which a deadline task cannot fork at all; what the
+ * child should have had, boost_child() gives it.
+ *
+ * Context: process, may sleep. Return: 0 or a negative error, nothing changed.
+ */
+int lever_realtime(struct boost *boost, unsigned int cap)
+{
+	if (boost->lever == LEVER_DEADLINE) {
+		if (!set_deadline(boost, cap))
+			return 0;
+		boost->lever = LEVER_RR;	/* no bandwidth left to reserve */
+	}
+	return set_rr(boost);
+}
+
+/**
+ * lever_untouched() - is a thread still as the lever left it?
+ * @boost: raised
+ *
+ * A change by somebody else to the very same values cannot be told.
+ *
+ * Context: any. Return: false where somebody else changed it meanwhile.
+ */
+bool lever_untouched(const struct boost *boost)
+{
+	const struct task_struct *task = boost->task;
+	unsigned int policy = READ_ONCE(task->policy);
+
+	switch (boost->lever) {
+	case LEVER_NICE:
+		return policy == SCHED_NORMAL && task_nice(task) == boost->nice;
+	case LEVER_DEADLINE:
+		return policy == SCHED_DEADLINE &&
+		       READ_ONCE(task->dl.dl_runtime) == boost->runtime_ns;
+	default:
+		return policy == SCHED_RR && READ_ONCE(task->rt_priority) == RR_PRIORITY;
+	}
+}
+
+/**
+ * lever_restore() - schedule a thread as before
+ * @boost: raised and untouched
+ *
+ * Nice may have been set by somebody else while a real-time class hid it; that
+ * stays.
+ *
+ * Context: process, may sleep.
+ */
+void lever_restore(const struct boost *boost)
+{
+	struct task_struct *task = boost->task;
+	struct sched_attr attr = {
+		.size = sizeof(attr),
+		.sched_policy = SCHED_NORMAL,
+		.sched_nice = task_nice(task),
+		.sched_flags = boost->before.reset_on_fork ? SCHED_FLAG_RESET_ON_FORK : 0,
+		.sched_runtime = boost->before.slice_ns,
+	};
+
+	if (boost->lever == LEVER_NICE) {
+		set_user_nice(task, boost->before.nice);
+		return;
+	}
+	/* Refused only of a task that is gone. */
+	sched_setattr_nocheck(task, &attr);
+	if (!task->timer_slack_ns || task->timer_slack_ns == task->default_timer_slack_ns)
+		task->timer_slack_ns = boost->before.timer_slack_ns;
+}

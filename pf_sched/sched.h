@@ -1,0 +1,125 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * What the files of pf_sched share: the hook finds threads whose buffer fills,
+ * the election picks some of them, a lever raises each, and its end restores it.
+ */
+#ifndef _PFLOW_SCHED_H
+#define _PFLOW_SCHED_H
+
+#include <linux/sched.h>
+#include <linux/seq_file.h>
+#include <net/sock.h>
+
+#include "../common/packetflow.h"
+#include "policy.h"
+
+/* knobs.c */
+enum {
+	SCHED_KNOB_MODE,
+	SCHED_KNOB_LEVER,
+	SCHED_KNOB_ELECT,
+	SCHED_KNOB_THRESHOLD,
+	SCHED_KNOB_LEVELS,
+	SCHED_KNOB_HOLD,
+	SCHED_KNOB_APART,
+	SCHED_KNOB_CAP,
+	SCHED_KNOB_ESCAPE,
+	SCHED_KNOB_EXEMPT,
+	SCHED_KNOBS,
+};
+
+enum {
+	SCHED_MODE_ENFORCE,
+	SCHED_MODE_OBSERVE,
+};
+
+extern struct pflow_knob sched_knobs[SCHED_KNOBS];
+bool boost_exempt(const struct task_struct *task);
+
+static inline unsigned int sched_knob(unsigned int which)
+{
+	return READ_ONCE(sched_knobs[which].value);
+}
+
+/* How a thread is raised; the knob's values are these, after "auto". */
+enum boost_lever {
+	LEVER_NICE,
+	LEVER_DEADLINE,
+	LEVER_RR,
+	LEVERS,
+};
+
+/* Why a boost ended; indexes the counters. */
+enum boost_end {
+	END_EXPIRED,
+	END_CLOSED,
+	END_EXITED,
+	END_EXEC,
+	END_DISPLACED,
+	END_STOPPED,
+	END_CHANGED,
+	END_CAP,
+	ENDS,
+};
+
+/**
+ * struct boost_before - how a thread was scheduled before its boost
+ * @nice: nice level
+ * @reset_on_fork: its own wish
+ * @timer_slack_ns: real-time classes have none, and leaving them gives a default
+ * @slice_ns: custom slice, 0 for none
+ */
+struct boost_before {
+	int nice;
+	bool reset_on_fork;
+	u64 timer_slack_ns;
+	u64 slice_ns;
+};
+
+/**
+ * struct boost - a thread that is raised
+ * @task: held
+ * @lever: by what
+ * @nice: nice level that was set; LEVER_NICE
+ * @runtime_ns: reservation that was made; LEVER_DEADLINE
+ * @before: what to restore
+ * @need: percent of a CPU that it was seen to use, 0 where not known
+ */
+struct boost {
+	struct task_struct *task;
+	enum boost_lever lever;
+	int nice;
+	u64 runtime_ns;
+	struct boost_before before;
+	unsigned int need;
+};
+
+/* lever.c */
+int lever_choose(const struct task_struct *task, enum boost_lever *lever);
+void lever_save(struct boost *boost);
+void lever_nice(struct boost *boost, unsigned int levels);
+int lever_realtime(struct boost *boost, unsigned int cap);
+bool lever_untouched(const struct boost *boost);
+void lever_restore(const struct boost *boost);
+const char *lever_name(enum boost_lever lever);
+
+/* fork.c */
+int fork_setup(void);
+void fork_teardown(void);
+
+/* elect.c */
+int boost_setup(void);
+void boost_teardown(void);
+void boost_consider(struct sock *sk);
+void boost_child(const struct task_struct *parent, struct task_struct *child);
+bool boost_lately(void);
+void boost_status(struct seq_file *m);
+void boost_metrics(struct seq_file *m);
+
+/* hook.c */
+int hook_setup(void);
+void hook_teardown(void);
+void hook_pressure(bool pressed);
+void hook_metrics(struct seq_file *m);
+
+#endif
