@@ -39,6 +39,7 @@
 #define LATELY		(10 * HZ)	/* the hook stays armed so long after a boost */
 #define ADAPT		HZ	/* between two steps of an automatic number of elected */
 #define KNOWN_NEED	5	/* ticks of a boost that tell how much a thread needs */
+#define WEAK_AFTER	10	/* ticks in which the buffer stayed full although raised */
 
 enum state {
 	FREE,
@@ -75,6 +76,8 @@ enum refusal {
  * @ran_ns: CPU time of the thread at the last tick
  * @boosted_ns: CPU time it took in this boost
  * @ticks: of this boost so far
+ * @seen_until: @until at the last tick
+ * @full_ticks: ticks in a row in which the buffer was over the threshold
  */
 struct slot {
 	enum state state;
@@ -89,6 +92,8 @@ struct slot {
 	u64 ran_ns;
 	u64 boosted_ns;
 	unsigned int ticks;
+	u32 seen_until;
+	unsigned int full_ticks;
 };
 
 static struct slot slots[SLOTS];
@@ -132,6 +137,7 @@ static const char * const end_names[ENDS] = {
 	[END_STOPPED] = "stopped",
 	[END_CHANGED] = "changed",
 	[END_CAP] = "cap",
+	[END_WEAK] = "weak",
 };
 
 static bool active(const struct slot *slot)
@@ -232,25 +238,13 @@ static unsigned int place_of(u8 rank, unsigned int *number)
 	return place;
 }
 
+/* A thread has one slot at most; NULL finds a free one. */
 static struct slot *slot_of(const struct task_struct *task)
 {
-	struct slot *found = NULL;
 	unsigned int i;
 
 	for (i = 0; i < SLOTS; i++)
-		if (slots[i].state != FREE && slots[i].boost.task == task)
-			if (!found || active(&slots[i]) || slots[i].state == OVER ||
-			    time_after32(slots[i].changed, found->changed))
-				found = &slots[i];
-	return found;
-}
-
-static struct slot *free_slot(void)
-{
-	unsigned int i;
-
-	for (i = 0; i < SLOTS; i++)
-		if (slots[i].state == FREE)
+		if (slots[i].boost.task == task)
 			return &slots[i];
 	return NULL;
 }
@@ -270,9 +264,9 @@ static struct task_struct *receiver(const struct pflow_sock *entry)
 }
 
 /* May this thread be raised, and by what? Under the lock and RCU. */
-static int worthy(const struct task_struct *task, u8 rank, enum boost_lever *lever)
+static int worthy(const struct task_struct *task, u8 rank, const struct slot *last,
+		  enum boost_lever *lever)
 {
-	const struct slot *last = slot_of(task);
 	/* Whose boost ended as the budget was spent waits for half of it. */
 	s32 refilled = PFLOW_BUDGET_US / 200 * sched_knob(SCHED_KNOB_CAP);
 
@@ -287,7 +281,7 @@ static int worthy(const struct task_struct *task, u8 rank, enum boost_lever *lev
 		return REFUSED_APART;
 	if (per_cpu(budget_us, task_cpu(task)) < (last && last->end == END_CAP ? refilled : 0))
 		return REFUSED_CAP;
-	if (lever_choose(task, lever))
+	if (lever_choose(task, last && last->boost.weak, lever))
 		return REFUSED_LEVER;
 	return -1;
 }
@@ -295,11 +289,12 @@ static int worthy(const struct task_struct *task, u8 rank, enum boost_lever *lev
 static void promote(struct slot *slot, struct task_struct *task, const struct pflow_sock *entry,
 		    enum boost_lever lever)
 {
-	const struct slot *last = slot_of(task);
 	unsigned int number, place = place_of(slot->rank, &number);
 
-	slot->boost = (struct boost){ .task = get_task_struct(task), .lever = lever,
-				      .need = last ? last->boost.need : 0 };
+	/* A ghost's own slot holds its task, and knows it from last time. */
+	if (!slot->boost.task)
+		slot->boost = (struct boost){ .task = get_task_struct(task) };
+	slot->boost.lever = lever;
 	slot->cookie = entry->cookie;
 	WRITE_ONCE(slot->sk, entry->sk);
 	slot->until = hold_until();
@@ -308,6 +303,7 @@ static void promote(struct slot *slot, struct task_struct *task, const struct pf
 	slot->ran_ns = READ_ONCE(task->se.sum_exec_runtime);
 	slot->boosted_ns = 0;
 	slot->ticks = 0;
+	slot->full_ticks = 0;
 	lever_save(&slot->boost);
 	if (lever == LEVER_NICE)
 		lever_nice(&slot->boost, pflow_boost_levels(sched_knob(SCHED_KNOB_LEVELS),
@@ -340,14 +336,14 @@ static int elect(struct pflow_sock *entry)
 		return -1;
 	}
 	rank = pflow_task_rank(task);
-	refusal = worthy(task, rank, &lever);
+	refusal = worthy(task, rank, slot, &lever);
 	if (refusal >= 0)
 		return refusal;
 	if (sched_knob(SCHED_KNOB_MODE) == SCHED_MODE_OBSERVE) {
 		observed++;
 		return -1;
 	}
-	slot = free_slot();
+	slot = slot ?: slot_of(NULL);
 	if (stopping || !place_for(rank) || !slot || pflow_rank_pin(task, rank))
 		return REFUSED_PLACE;
 	slot->rank = rank;
@@ -440,6 +436,19 @@ bool boost_lately(void)
 	return READ_ONCE(ever) && time_before32((u32)jiffies, READ_ONCE(last_boost) + LATELY);
 }
 
+/* Nice was not enough, and there is something that might be. */
+static bool too_weak(struct slot *slot)
+{
+	enum boost_lever lever;
+
+	if (slot->boost.lever != LEVER_NICE || slot->full_ticks < WEAK_AFTER ||
+	    sched_knob(SCHED_KNOB_LEVER) ||
+	    lever_choose(slot->boost.task, true, &lever) || lever == LEVER_NICE)
+		return false;
+	slot->boost.weak = true;
+	return true;
+}
+
 /* Has this boost a reason to end? */
 static bool ends(struct slot *slot, enum boost_end *end)
 {
@@ -463,9 +472,34 @@ static bool ends(struct slot *slot, enum boost_end *end)
 		*end = END_CAP;
 	else if (time_after32((u32)jiffies, READ_ONCE(slot->until)))
 		*end = END_EXPIRED;
+	else if (too_weak(slot))
+		*end = END_WEAK;
 	else
 		return false;
 	return true;
+}
+
+/* What a thread took since the last tick, and what that tells of its boost. */
+static void account_slot(struct slot *slot, unsigned int cap)
+{
+	s32 *budget = per_cpu_ptr(&budget_us, task_cpu(slot->boost.task));
+	u64 ran_ns = READ_ONCE(slot->boost.task->se.sum_exec_runtime);
+	u64 took_ns = ran_ns - slot->ran_ns;
+	u32 until = READ_ONCE(slot->until);
+
+	slot->ran_ns = ran_ns;
+	*budget = pflow_budget_step(*budget, div_u64(took_ns, NSEC_PER_USEC), 0, cap);
+	if (slot->state != RAISED)
+		return;
+	slot->boosted_ns += took_ns;
+	if (++slot->ticks >= KNOWN_NEED) {
+		u64 raised_ns = jiffies_to_nsecs((u32)jiffies - slot->changed) ?: 1;
+
+		slot->boost.need = clamp_t(u64, div64_u64(slot->boosted_ns * 100, raised_ns),
+					   1, 100);
+	}
+	slot->full_ticks = until != slot->seen_until ? slot->full_ticks + 1 : 0;
+	slot->seen_until = until;
 }
 
 /* What the raised, and those raised a moment ago, took of each CPU since the last tick. */
@@ -477,29 +511,9 @@ static void account(u32 elapsed_us)
 	for_each_possible_cpu(cpu)
 		per_cpu(budget_us, cpu) = pflow_budget_step(per_cpu(budget_us, cpu), 0,
 							    elapsed_us, cap);
-	for (i = 0; i < SLOTS; i++) {
-		struct slot *slot = &slots[i];
-		u64 ran;
-
-		if (slot->state == FREE)
-			continue;
-		ran = READ_ONCE(slot->boost.task->se.sum_exec_runtime);
-		cpu = task_cpu(slot->boost.task);
-		/* Of several ghosts of one thread, one counts. */
-		if (slot == slot_of(slot->boost.task)) {
-			u32 used_us = div_u64(ran - slot->ran_ns, NSEC_PER_USEC);
-
-			per_cpu(budget_us, cpu) = pflow_budget_step(per_cpu(budget_us, cpu),
-								    used_us, 0, cap);
-		}
-		if (slot->state == RAISED) {
-			slot->boosted_ns += ran - slot->ran_ns;
-			if (++slot->ticks >= KNOWN_NEED)
-				slot->boost.need = clamp_t(u64, div_u64(slot->boosted_ns * 100,
-					jiffies_to_nsecs(jiffies - slot->changed) ?: 1), 1, 100);
-		}
-		slot->ran_ns = ran;
-	}
+	for (i = 0; i < SLOTS; i++)
+		if (slots[i].state != FREE)
+			account_slot(&slots[i], cap);
 	for_each_possible_cpu(cpu)
 		budget_spent |= per_cpu(budget_us, cpu) < 0;
 }
@@ -514,17 +528,23 @@ static void adapt(void)
 	adapted = jiffies;
 }
 
-static void put(struct slot *slot)
+/* Let go of a ghost, unless it was elected again this moment. */
+static bool put(struct slot *slot)
 {
-	struct task_struct *task = slot->boost.task;
+	struct task_struct *task = NULL;
 	unsigned long irq;
 
 	raw_spin_lock_irqsave(&slots_lock, irq);
-	WRITE_ONCE(slot->boost.task, NULL);
-	WRITE_ONCE(slot->sk, NULL);
-	WRITE_ONCE(slot->state, FREE);
+	if (slot->state == GHOST) {
+		task = slot->boost.task;
+		WRITE_ONCE(slot->boost.task, NULL);
+		WRITE_ONCE(slot->sk, NULL);
+		WRITE_ONCE(slot->state, FREE);
+	}
 	raw_spin_unlock_irqrestore(&slots_lock, irq);
-	put_task_struct(task);
+	if (task)
+		put_task_struct(task);
+	return task;
 }
 
 /* The thread's own: only it takes a slot from CHOSEN, OVER and GHOST further. */
@@ -598,10 +618,8 @@ static void tick(struct kthread_work *work)
 		spare += slot->state == FREE;
 	}
 	for (i = 0; i < SLOTS; i++) {
-		if (gone(&slots[i], spare)) {
-			put(&slots[i]);
+		if (gone(&slots[i], spare) && put(&slots[i]))
 			spare++;
-		}
 		used += slots[i].state != FREE;
 		busy += active(&slots[i]);
 	}

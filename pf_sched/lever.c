@@ -5,7 +5,8 @@
  * Nice counts between the threads of one scheduling group. Autogroup gives each
  * session a group, a cgroup with the cpu controller is one: there nice does
  * nothing against the others, and only a class above all groups does. So
- * "auto" takes nice in the root group, and a real-time class elsewhere.
+ * "auto" takes nice in the root group, and a real-time class elsewhere, or where
+ * nice was tried and the buffer stayed full.
  *
  * Nice is set in the packet path (raw locks only). The others sleep or must not
  * be called with softirqs off, so pf_sched's own thread does it.
@@ -83,6 +84,7 @@ static bool deadline_barred(const struct task_struct *task)
 /**
  * lever_choose() - what to raise a thread by
  * @task: it; the caller holds it or RCU
+ * @weak: nice was seen not to be enough
  * @lever: filled in
  *
  * Where the lever that was asked for is barred, the next lesser one is taken:
@@ -90,12 +92,12 @@ static bool deadline_barred(const struct task_struct *task)
  *
  * Context: any. Return: 0, or -EPERM where none may be used.
  */
-int lever_choose(const struct task_struct *task, enum boost_lever *lever)
+int lever_choose(const struct task_struct *task, bool weak, enum boost_lever *lever)
 {
 	unsigned int asked = sched_knob(SCHED_KNOB_LEVER);
 	enum place place = place_of(task);
 
-	*lever = asked ? asked - 1 : place == ROOT ? LEVER_NICE : LEVER_RR;
+	*lever = asked ? asked - 1 : place == ROOT && !weak ? LEVER_NICE : LEVER_RR;
 	if (*lever != LEVER_NICE && realtime_barred(task, place))
 		*lever = LEVER_NICE;
 	if (*lever == LEVER_DEADLINE && deadline_barred(task))

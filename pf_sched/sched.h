@@ -59,6 +59,7 @@ enum boost_end {
 	END_STOPPED,
 	END_CHANGED,
 	END_CAP,
+	END_WEAK,
 	ENDS,
 };
 
@@ -84,6 +85,7 @@ struct boost_before {
  * @runtime_ns: reservation that was made; LEVER_DEADLINE
  * @before: what to restore
  * @need: percent of a CPU that it was seen to use, 0 where not known
+ * @weak: nice was seen not to be enough for it
  */
 struct boost {
 	struct task_struct *task;
@@ -92,10 +94,11 @@ struct boost {
 	u64 runtime_ns;
 	struct boost_before before;
 	unsigned int need;
+	bool weak;
 };
 
 /* lever.c */
-int lever_choose(const struct task_struct *task, enum boost_lever *lever);
+int lever_choose(const struct task_struct *task, bool weak, enum boost_lever *lever);
 void lever_save(struct boost *boost);
 void lever_nice(struct boost *boost, unsigned int levels);
 int lever_realtime(struct boost *boost, unsigned int cap);

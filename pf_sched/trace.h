@@ -54,7 +54,7 @@ TRACE_EVENT(restore,
 				   { END_CLOSED, "closed" }, { END_EXITED, "exited" },
 				   { END_EXEC, "exec" }, { END_DISPLACED, "displaced" },
 				   { END_STOPPED, "stopped" }, { END_CHANGED, "changed" },
-				   { END_CAP, "cap" }))
+				   { END_CAP, "cap" }, { END_WEAK, "weak" }))
 );
 
 #endif
