@@ -10,7 +10,7 @@ is asserted on all that any setting touches.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 
 from experiments.counters import early_drops, metric
@@ -31,6 +31,9 @@ class Setting:
 
     def enter(self, guest: Guest, ports: Sequence[int]) -> None:
         """Put the guest into this state; ports in order of priority."""
+
+    def started(self, guest: Guest, pids: Sequence[int]) -> None:
+        """The receivers run now, these in order of priority; they end before leave()."""
 
     def leave(self, guest: Guest) -> None:
         """Undo enter()."""
@@ -59,6 +62,13 @@ class Sysctl(Setting):
             guest.write(path, value)
 
 
+class RealTime(Setting):
+    """The first receiver runs before all others, by hand: the ceiling of scheduling."""
+
+    def started(self, guest: Guest, pids: Sequence[int]) -> None:
+        guest.run(["chrt", "--rr", "--pid", "1", str(pids[0])])
+
+
 class ShedAll(Setting):
     """nftables drops everything for the lower receivers: the ceiling of dropping."""
 
@@ -84,22 +94,24 @@ class ShedAll(Setting):
 
 
 class Modules(Setting):
-    """The suite's own modules; none named: every one that is built."""
+    """The suite's own modules; none named: every one that is built.
 
-    def __init__(self, *names: str, observe: bool = False) -> None:
+    Parameters go by module, as in Guest.load().
+    """
+
+    def __init__(self, *names: str, **parameters: Mapping[str, object]) -> None:
         self.names = names
-        self.observe = observe
-        self.counted_by_socket = not observe
+        self.parameters = parameters
+        self.counted_by_socket = parameters.get("filter", {}).get("mode") != "observe"
 
     def enter(self, guest: Guest, ports: Sequence[int]) -> None:
-        filter_parameters = {"mode": "observe"} if self.observe else {}
-        guest.load(*(self.names or built(guest.kernel)), filter=filter_parameters)
+        guest.load(*(self.names or built(guest.kernel)), **self.parameters)
 
     def leave(self, guest: Guest) -> None:
         guest.unload()
 
     def early(self, guest: Guest, ports: Sequence[int]) -> Early:
-        if self.observe:
+        if not self.counted_by_socket:
             return {}
         return early_drops(guest.read("/proc/packetflow/sockets"), ports)
 
@@ -118,22 +130,30 @@ SETTINGS = {
     "stock2": lambda: Setting(),
     "shed-all": lambda: ShedAll(),
     "rmem4m": lambda: Sysctl(net__core__rmem_max=FOUR_MIB, net__core__rmem_default=FOUR_MIB),
+    "autogroup-on": lambda: Sysctl(kernel__sched_autogroup_enabled=1),
     "autogroup-off": lambda: Sysctl(kernel__sched_autogroup_enabled=0),
+    "rr-by-hand": lambda: RealTime(),
     "filter": lambda: Modules("pf_filter"),
-    "observe": lambda: Modules("pf_filter", observe=True),
+    "observe": lambda: Modules("pf_filter", filter={"mode": "observe"}),
+    "sched": lambda: Modules("pf_sched"),
+    "sched-nice": lambda: Modules("pf_sched", sched={"lever": "nice"}),
+    "sched-group": lambda: Modules("pf_sched", sched={"lever": "group"}),
+    "sched-deadline": lambda: Modules("pf_sched", sched={"lever": "deadline"}),
+    "sched-rr": lambda: Modules("pf_sched", sched={"lever": "rr"}),
+    "both": lambda: Modules("pf_filter", "pf_sched"),
     "all": lambda: Modules(),
 }
 
 
 class Arm:
-    """A named state of the guest, made of settings."""
+    """A named state of the guest, made of settings, over those that go without saying."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, beneath: Sequence[str] = ()) -> None:
         unknown = [part for part in name.split("+") if part not in SETTINGS]
         if unknown:
             raise ValueError(f"no such arm: {unknown[0]} (there are {', '.join(SETTINGS)})")
         self.name = name
-        self.settings = [SETTINGS[part]() for part in name.split("+")]
+        self.settings = [SETTINGS[part]() for part in (*beneath, *name.split("+"))]
 
     @property
     def counted_by_socket(self) -> bool:
@@ -151,6 +171,11 @@ class Arm:
         after = state(guest)
         assert after == before, f"arm {self.name} left {after}, not {before}"
 
+    def started(self, guest: Guest, pids: Sequence[int]) -> None:
+        """To be called once the receivers run."""
+        for setting in self.settings:
+            setting.started(guest, pids)
+
     def early(self, guest: Guest, ports: Sequence[int]) -> Early:
         """Packets dropped on purpose before the sockets, for every port."""
         found: Early = {port: {} for port in ports}
@@ -167,9 +192,14 @@ class Arm:
         return found
 
 
-def arms(names: Sequence[str]) -> list[Arm]:
-    """These arms, with both stock ones whether named or not."""
-    return [Arm(name) for name in dict.fromkeys((*OFF, *names))]
+def arms(names: Sequence[str], beneath: Sequence[str] = (), again: Sequence[str] = ()) -> list[Arm]:
+    """These arms, with both stock ones whether named or not.
+
+    beneath: settings that all of them have; again: those with which each is had once more.
+    """
+    once = list(dict.fromkeys((*OFF, *names)))
+    more = [f"{name}+{part}" for part in again for name in once if part not in name.split("+")]
+    return [Arm(name, beneath) for name in dict.fromkeys((*once, *more))]
 
 
 def state(guest: Guest) -> dict[str, str]:

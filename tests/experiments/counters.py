@@ -42,6 +42,25 @@ def idle_share(before: CpuTime, after: CpuTime) -> float:
     return (after.idle - before.idle) / ticks if ticks else 0.0
 
 
+@dataclass(frozen=True)
+class Spent:
+    """Processor time of some tasks, and of all processors, since they began."""
+
+    ns: int
+    of_ns: int
+
+
+def spent(schedstats: Sequence[str], uptime: str, cpus: int) -> Spent:
+    """From the tasks' /proc/PID/schedstat and /proc/uptime."""
+    ns = sum(int(text.split()[0]) for text in schedstats)
+    return Spent(ns, round(float(uptime.split()[0]) * 1e9) * cpus)
+
+
+def share(before: Spent, after: Spent) -> float:
+    """The tasks' share of the processors in between."""
+    return (after.ns - before.ns) / (after.of_ns - before.of_ns)
+
+
 SAMPLE = re.compile(r"^(?P<name>[a-zA-Z_:][\w:]*)(?:\{(?P<labels>[^}]*)\})? (?P<value>\S+)")
 LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
 

@@ -6,20 +6,11 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from experiments import cost, demo, result, runner
+from experiments import cost, demo, result, runner, t1
 from experiments.arms import SETTINGS
 from experiments.progress import Say
-from experiments.u1 import OFFERED_PPS
 from rig.kernels import REPO, SERIES, kernel
 from rig.traffic import TOOLS
-
-ARMS = "stock,shed-all,rmem4m"
-
-HELP = {
-    "U1": "receivers of nice 0, 5 and 10 under overload",
-    "U1w": "the same, each packet costing its receiver work",
-    "U1-drops": "U1, and where each receiver's packets died",
-}
 
 
 def main() -> None:
@@ -30,36 +21,55 @@ def main() -> None:
 def parser() -> argparse.ArgumentParser:
     top = argparse.ArgumentParser(prog="tests/experiments/run", description=__doc__)
     commands = top.add_subparsers(required=True, metavar="EXPERIMENT")
-    for name in runner.EXPERIMENTS:
-        command = commands.add_parser(name, help=HELP[name])
-        arms = f"joined by commas; known, and to be joined by +: {', '.join(SETTINGS)} ({ARMS})"
-        command.add_argument("--arms", default=ARMS, help=arms)
-        command.add_argument("--repeat", type=int, default=5, metavar="N", help="of each arm (5)")
-        command.add_argument("--seconds", type=float, default=4.0, help="measured in a run (4)")
+    for name, plan in runner.EXPERIMENTS.items():
+        command = commands.add_parser(name, help=plan.about)
+        command.add_argument(
+            "--seconds", type=float, default=plan.seconds, help="measured in a run (%(default)g)"
+        )
         command.set_defaults(do=run_experiment, experiment=name)
-        # iperf3 closes its sockets too early to tell each receiver's drops.
-        add_load(command, ["light"] if name == "U1-drops" else sorted(TOOLS))
+        # iperf3 closes its sockets too early to tell each receiver's drops, and does no work.
+        add_load(command, sorted(TOOLS) if name == "U1" else ["light"], plan.pps)
+        add_arms(command, plan.arms)
+        add_common(command)
+    for name, about in t1.EXPERIMENTS.items():
+        command = commands.add_parser(name, help=about)
+        command.add_argument(
+            "--packets", type=int, default=t1.PACKETS, help="for each receiver (%(default)s)"
+        )
+        command.set_defaults(do=run_t1, experiment=name)
+        add_dilation(command)
+        add_arms(command, t1.ARMS)
         add_common(command)
     command = commands.add_parser("cost", help="instructions a packet, deterministic")
     command.add_argument("--repeat", type=int, default=2, metavar="N", help="of each arm (2)")
     command.set_defaults(do=run_cost)
     add_common(command)
     command = commands.add_parser("demo", help="U1 and U1w, stock against PacketFlow")
-    add_load(command, sorted(TOOLS))
+    add_load(command, sorted(TOOLS), runner.EXPERIMENTS["U1"].pps)
     command.add_argument("--directory", type=Path, default=REPO / "build" / "demo")
     command.add_argument("--kernel", default="6.12", choices=SERIES, help="(6.12)")
     command.set_defaults(do=run_demo)
     return top
 
 
-def add_load(command: argparse.ArgumentParser, tools: list[str]) -> None:
+def add_arms(command: argparse.ArgumentParser, default: str) -> None:
+    arms = f"joined by commas; known, and to be joined by +: {', '.join(SETTINGS)} ({default})"
+    command.add_argument("--arms", default=default, help=arms)
+    command.add_argument("--repeat", type=int, default=5, metavar="N", help="of each arm (5)")
+
+
+def add_load(command: argparse.ArgumentParser, tools: list[str], pps: float) -> None:
     command.add_argument("--tool", default="light", choices=tools, help="(light)")
     command.add_argument(
         "--pps",
         type=float,
-        default=OFFERED_PPS,
+        default=pps,
         help="sent to each receiver, in the guest's time (%(default)s)",
     )
+    add_dilation(command)
+
+
+def add_dilation(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--dilation",
         type=lambda text: None if text == "auto" else float(text),
@@ -88,6 +98,15 @@ def run_experiment(options: argparse.Namespace) -> None:
             say,
         )
     print(result.drop_table(found) if "-drops" in options.experiment else result.table(found))
+    keep(options, found)
+
+
+def run_t1(options: argparse.Namespace) -> None:
+    say = Say()
+    with runner.booted(kernel(options.kernel), options.dilation, say) as guest:
+        arms = options.arms.split(",")
+        found = t1.run(options.experiment, guest, arms, options.repeat, options.packets, say)
+    print(t1.table(found))
     keep(options, found)
 
 

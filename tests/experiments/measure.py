@@ -22,6 +22,7 @@ from pathlib import Path
 
 from experiments import counters
 from experiments.arms import Arm
+from experiments.competitors import Competitors
 from rig.guest import Guest
 from rig.link import TAP
 from rig.traffic import Flow, Received, Tool
@@ -42,6 +43,7 @@ class Load:
     size: int = 256
     work: int = 0  # busy loops a packet
     rcvbuf: int = 0
+    competitors: int = 0  # tasks that only compute
 
 
 @dataclass(frozen=True)
@@ -74,6 +76,7 @@ class Run:
     receive_drops: int  # by the counters in front of the stack
     seconds: float  # of sending
     idle: float  # share of the guest's processors
+    competitors: float  # the same: what all of them got together
     decided: dict[str, float]  # early drops by reason, in the suite's own count
     warnings: list[str]
 
@@ -92,9 +95,13 @@ def measure(guest: Guest, arm: Arm, load: Load, tool: Tool, seconds: float) -> R
             tool.receiver(guest, port, nice=nice, work=load.work, rcvbuf=load.rcvbuf)
             for port, nice in zip(load.ports, load.nices, strict=True)
         ]
-        before, cpu = lost(guest), cpu_time(guest)
+        arm.started(guest, [receiver.process.pid for receiver in receivers])
+        competitors = Competitors(guest, load.competitors)
+        before, cpu, spent = lost(guest), cpu_time(guest), competitors.spent()
         sent = tool.send(flows, load.size, WARM_UP + seconds + TAIL, guest.dilation)
         idle = counters.idle_share(cpu, cpu_time(guest))
+        share = counters.share(spent, competitors.spent())
+        competitors.end()
         await_quiet(guest, load.ports)
         after = lost(guest)
         early, decided = arm.early(guest, load.ports), arm.decided(guest)
@@ -119,6 +126,7 @@ def measure(guest: Guest, arm: Arm, load: Load, tool: Tool, seconds: float) -> R
         after.in_front - before.in_front,
         sent.seconds,
         idle,
+        share,
         decided,
         sent.warnings,
     )

@@ -9,8 +9,10 @@ of priority:
                       and second here is in the guest's time
     nices             [receiver]
     work              busy loops a packet
+    competitors       tasks that only compute, beside the receivers
+    beneath           settings that every arm has
     noise             the largest spread (maximum - minimum) of any receiver over all
-                      repeats of both stock arms
+                      repeats of both stock arms, joined with the same settings
     arms              by name, each with
       offered_pps       [receiver], median of the repeats
       received_pps      [repeat][receiver], in the measured period
@@ -20,6 +22,7 @@ of priority:
       receive_drops_pps [repeat][receiver], lost in front of the protocol stack
       sum_pps           [repeat], received by all
       idle              [repeat], share of the guest's processors over the sending
+      competitors_cpu_share  [repeat], likewise what the competitors got together
       early_by_reason   [repeat][receiver] {reason: packets}
       decided           [repeat] {reason: packets}, the filter's own totals
       accounts          [repeat], packets of the whole run: seconds, sent, received,
@@ -63,6 +66,7 @@ def arm_json(runs: Sequence[Run]) -> Json:
         "receive_drops_pps": per_second(lambda one: one.missing) if apart else None,
         "sum_pps": [round(sum(row), 1) for row in received],
         "idle": [round(run.idle, 3) for run in runs],
+        "competitors_cpu_share": [round(run.competitors, 3) for run in runs],
         "early_by_reason": [[one.early for one in run.accounts] for run in runs],
         "decided": [run.decided for run in runs],
         "accounts": [closing(run) for run in runs],
@@ -82,28 +86,52 @@ def closing(run: Run) -> Json:
     }
 
 
-def result_json(
-    experiment: str, guest: Guest, tool: str, load: Load, runs: Mapping[str, Sequence[Run]]
-) -> Json:
-    arms = {name: arm_json(done) for name, done in runs.items()}
+def heading(experiment: str, guest: Guest) -> Json:
+    """What every result begins with."""
     return {
         "experiment": experiment,
         "kernel": guest.kernel.name,
         "version": guest.kernel.version,
         "dilation": guest.dilation,
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
+    }
+
+
+def result_json(
+    experiment: str,
+    guest: Guest,
+    tool: str,
+    load: Load,
+    runs: Mapping[str, Sequence[Run]],
+    beneath: Sequence[str] = (),
+) -> Json:
+    arms = {name: arm_json(done) for name, done in runs.items()}
+    return {
+        **heading(experiment, guest),
         "tool": tool,
         "nices": list(load.nices),
         "work": load.work,
-        "noise": noise(arms),
+        "competitors": load.competitors,
+        "beneath": list(beneath),
+        "noise": noise(arms, "received_pps"),
         "arms": arms,
     }
 
 
-def noise(arms: Mapping[str, Json]) -> float:
-    """The largest spread of any receiver over all repeats of the stock arms."""
-    rows = [row for name in OFF if name in arms for row in arms[name]["received_pps"]]
-    return max((max(column) - min(column) for column in zip(*rows, strict=True)), default=0.0)
+def noise(arms: Mapping[str, Json], figure: str) -> float:
+    """The largest spread of any receiver over all repeats of the stock arms.
+
+    Those that share their further settings are compared.
+    """
+    rows: dict[tuple[str, ...], list[list[float]]] = {}
+    for name, arm in arms.items():
+        first, *further = name.split("+")
+        if first in OFF:
+            rows.setdefault(tuple(further), []).extend(arm[figure])
+    spreads = (
+        max(column) - min(column) for same in rows.values() for column in zip(*same, strict=True)
+    )
+    return max(spreads, default=0.0)
 
 
 def write(path: Path, result: Json) -> None:
@@ -115,7 +143,7 @@ def table(result: Json) -> str:
     """The result for people: medians of the repeats, spread in brackets."""
     nices = result["nices"]
     heads = ["arm", *(f"nice {nice}" for nice in nices), "sum", "top"]
-    heads += ["socket drops", "early drops", "ring drops", "idle", "unaccounted"]
+    heads += ["socket drops", "early drops", "ring drops", "idle", "competitors", "unaccounted"]
     rows = [heads]
     for name, arm in result["arms"].items():
         received = list(zip(*arm["received_pps"], strict=True))
@@ -128,6 +156,7 @@ def table(result: Json) -> str:
                 f"{top:.1%}",
                 *(drops(arm, kind) for kind in ("socket_drops", "early_drops", "receive_drops")),
                 f"{statistics.median(arm['idle']):.0%}",
+                f"{statistics.median(arm['competitors_cpu_share']):.0%}",
                 f"{largest_gap(arm):+.2%}",
             ]
         )

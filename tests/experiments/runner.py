@@ -7,12 +7,17 @@ import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
-from experiments.arms import arms
+from experiments.arms import Arm, arms
 from experiments.dilation import dilation
+from experiments.h1 import OFFERED_PPS as H1_PPS
+from experiments.h1 import h1
 from experiments.measure import Load, Run, measure
 from experiments.result import Json, result_json
+from experiments.u1 import OFFERED_PPS as U1_PPS
 from experiments.u1 import u1, u1w
 from rig.guest import Guest
 from rig.kernels import Kernel
@@ -20,10 +25,35 @@ from rig.traffic import Tool
 
 FIRST = -20  # nice level
 Say = Callable[[str], None]
-EXPERIMENTS: dict[str, Callable[[Guest, float, Say], Load]] = {
-    "U1": u1,
-    "U1w": u1w,
-    "U1-drops": u1,
+One = TypeVar("One")
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """UDP flows to receivers."""
+
+    about: str
+    load: Callable[[Guest, float, Say], Load]
+    pps: float = U1_PPS  # to each receiver
+    seconds: float = 4.0
+    arms: str = "stock,shed-all,rmem4m"
+    beneath: tuple[str, ...] = ()  # settings of all arms
+    again: tuple[str, ...] = ()  # those with which each arm is run once more
+
+
+EXPERIMENTS = {
+    "U1": Experiment("receivers of nice 0, 5 and 10 under overload", u1),
+    "U1w": Experiment("the same, each packet costing its receiver work", u1w),
+    "U1-drops": Experiment("U1, and where each receiver's packets died", u1),
+    "H1": Experiment(
+        "a working receiver beside tasks that only compute, with and without autogroup",
+        h1,
+        pps=H1_PPS,
+        seconds=2.0,
+        arms="stock,rmem4m,rr-by-hand",
+        beneath=("autogroup-on",),
+        again=("autogroup-off",),
+    ),
 }
 
 
@@ -52,6 +82,26 @@ def booted(kernel: Kernel, factor: float | None, say: Say) -> Iterator[Guest]:
         yield guest
 
 
+def interleaved(
+    chosen: Sequence[Arm],
+    repeats: int,
+    measured: Callable[[Arm], One],
+    told: Callable[[One], str],
+    say: Say,
+) -> dict[str, list[One]]:
+    """Every arm measured so often, in turn; told says what to tell of one run."""
+    runs: dict[str, list[One]] = {arm.name: [] for arm in chosen}
+    total = repeats * len(chosen)
+    started = time.monotonic()
+    for done in range(total):
+        arm = chosen[done % len(chosen)]
+        one = measured(arm)
+        runs[arm.name].append(one)
+        left = (time.monotonic() - started) / (done + 1) * (total - done - 1)
+        say(f"{done + 1}/{total} {arm.name}: {told(one)}, {left:.0f} s left")
+    return runs
+
+
 def run(
     experiment: str,
     guest: Guest,
@@ -63,18 +113,16 @@ def run(
     say: Say,
 ) -> Json:
     """Run every arm so often, and give the result."""
-    chosen = arms(names)
-    runs: dict[str, list[Run]] = {arm.name: [] for arm in chosen}
-    total = repeats * len(chosen)
-    load = EXPERIMENTS[experiment](guest, pps, say)
-    started = time.monotonic()
-    for done in range(total):
-        arm = chosen[done % len(chosen)]
-        one = measure(guest, arm, load, tool, seconds)
-        runs[arm.name].append(one)
-        got = "/".join(f"{account.received_pps / 1e3:.1f}" for account in one.accounts)
-        left = (time.monotonic() - started) / (done + 1) * (total - done - 1)
-        say(f"{experiment} {done + 1}/{total} {arm.name}: {got} kpps, {left:.0f} s left")
-        for warning in one.warnings:
-            say(f"  warning: {warning}")
-    return result_json(experiment, guest, tool.name, load, runs)
+    plan = EXPERIMENTS[experiment]
+    chosen = arms(names, plan.beneath, plan.again)
+    load = plan.load(guest, pps, say)
+    say(f"{experiment}: {', '.join(arm.name for arm in chosen)}")
+    runs = interleaved(
+        chosen, repeats, lambda arm: measure(guest, arm, load, tool, seconds), told, say
+    )
+    return result_json(experiment, guest, tool.name, load, runs, plan.beneath)
+
+
+def told(one: Run) -> str:
+    got = "/".join(f"{account.received_pps / 1e3:.1f}" for account in one.accounts)
+    return " ".join([f"{got} kpps", *(f"(warning: {warning})" for warning in one.warnings)])

@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """Senders on this side of the link and receivers in the guest.
 
-Two tools with the same face: ``LIGHT``, the rig's own programs, which reach the
+For UDP, two tools with the same face: ``LIGHT``, the rig's own programs, which reach the
 limits of the receive path, and ``IPERF3``, which is what users run. A receiver
 is started and awaited until it is bound; ``finish`` ends it and returns what it
 saw. ``send`` returns when all has been sent; its rates and seconds are those of a
-clock that runs slower than this host's by the dilation.
+clock that runs slower than this host's by the dilation. For TCP, streams that are as
+fast as both ends allow.
 """
 
 from __future__ import annotations
@@ -21,12 +22,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
-from rig.guest import Guest
+from rig.guest import Guest, Process
 from rig.link import GUEST4
 
 REPO = Path(__file__).resolve().parents[2]
 PROGRAMS = REPO / "build" / "rig"
 SENDER_CORE = 1
+STREAM_SECONDS = 60.0  # for all of them, in the guest's time
 
 
 class Flow(NamedTuple):
@@ -71,6 +73,8 @@ class Received:
 
 
 class Receiver(Protocol):
+    process: Process
+
     def finish(self) -> Received: ...
 
 
@@ -208,6 +212,38 @@ class Iperf3:
             packets[flow.port] = total["packets"]
             used = max(used, total["seconds"])
         return Sent(packets, used / dilation)
+
+
+@dataclass(frozen=True)
+class StreamReceived:
+    """When a receiver had its first message and its last, on the guest's clock."""
+
+    first_ns: int
+    end_ns: int
+
+
+class StreamReceiver:
+    """tcp_recv in a session of its own, for one stream of so many messages."""
+
+    def __init__(self, guest: Guest, port: int, nice: int, messages: int, size: int) -> None:
+        command = [str(programs() / "tcp_recv"), "-n", str(messages), "-s", str(size), str(port)]
+        self.process = guest.spawn(command, nice=nice, new_session=True)
+        await_bound(guest, "tcp", port)
+
+    def finish(self) -> StreamReceived:
+        return StreamReceived(**json.loads(self.process.wait(20).out))
+
+
+def send_streams(ports: Sequence[int], messages: int, size: int, dilation: float = 1) -> int:
+    """One stream of so many messages to each port, together; gives the retransmissions."""
+    command = [str(programs() / "tcp_send"), "-n", str(messages), "-s", str(size)]
+    done = subprocess.run(
+        on_sender_core([*command, GUEST4, *map(str, ports)]),
+        stdout=subprocess.PIPE,
+        check=True,
+        timeout=STREAM_SECONDS * dilation,
+    )
+    return int(json.loads(done.stdout)["retransmitted"])
 
 
 LIGHT: Tool = Light()

@@ -2,14 +2,14 @@
 """The experiments' arithmetic: parsers, rates, and accounts that close."""
 
 import pytest
-from experiments import chart, counters, result
-from experiments.arms import Arm, arms
+from experiments import chart, counters, h1, result, t1
+from experiments.arms import SETTINGS, Arm, Modules, arms
 from experiments.measure import Account, Load, Run, account, rates
 from hypothesis import given
 from hypothesis import strategies as st
 from rig.guest import Guest
 from rig.kernels import Kernel
-from rig.traffic import Received, parse_iperf3_server
+from rig.traffic import Received, StreamReceived, parse_iperf3_server
 
 METRICS = """\
 # TYPE packetflow_filter_dropped counter
@@ -68,6 +68,15 @@ def test_idle_share() -> None:
     assert counters.idle_share(before, before) == 0
 
 
+def test_share_of_some_tasks_is_of_all_processors() -> None:
+    second = 1_000_000_000
+    before = counters.spent([f"{second} 7 1\n", "0 0 0\n"], "100.00 50.00\n", 2)
+    after = counters.spent([f"{2 * second} 9 9\n", f"{second} 0 0\n"], "104.00 50.00\n", 2)
+    assert counters.share(before, after) == 0.25
+    nobody = counters.spent([], "100.00 0.00\n", 1), counters.spent([], "101.00 0.00\n", 1)
+    assert counters.share(*nobody) == 0
+
+
 def test_rates_ignore_the_filling_and_the_draining() -> None:
     """10 packets in the warm-up, 1000 a second then, and a burst at the end."""
     second = 1_000_000_000
@@ -104,7 +113,7 @@ def test_account_closes(received: int, drops: int, early: int, lost: int, counte
 def run(pps: list[float], receive_drops: int = 0) -> Run:
     accounts = [Account(1000, 600, rate, 100, {"harm": 200}) for rate in pps]
     n = len(pps)
-    return Run(accounts, 100 * n, 200 * n, receive_drops, 2.0, 0.25, {}, [])
+    return Run(accounts, 100 * n, 200 * n, receive_drops, 2.0, 0.25, 0.5, {}, [])
 
 
 def example() -> result.Json:
@@ -116,7 +125,7 @@ def example() -> result.Json:
     load = Load(ports=(1, 2, 3), nices=(0, 5, 10), pps=500)
     kernel = Kernel("6.1", "6.1.0", *[result.Path("/")] * 2)
     guest = Guest(kernel)
-    return result.result_json("U1", guest, "light", load, runs)
+    return result.result_json("U1", guest, "light", load, runs, ["autogroup-on"])
 
 
 def test_result_has_what_is_promised() -> None:
@@ -125,6 +134,8 @@ def test_result_has_what_is_promised() -> None:
     assert ours["offered_pps"] == [500, 500, 500]
     assert ours["received_pps"] == [[36, 1, 1], [37, 1, 1]]
     assert ours["sum_pps"] == [38, 39]
+    assert ours["competitors_cpu_share"] == [0.5, 0.5]
+    assert (found["competitors"], found["beneath"]) == (0, ["autogroup-on"])
     assert ours["socket_drops_pps"][0] == [50, 50, 50]
     assert ours["early_drops_pps"][0] == [100, 100, 100]
     assert ours["receive_drops_pps"][0] == [50, 50, 50]
@@ -133,6 +144,13 @@ def test_result_has_what_is_promised() -> None:
 
 def test_noise_is_the_largest_spread_of_both_stock_arms() -> None:
     assert example()["noise"] == 4
+
+
+def test_noise_does_not_mix_what_ran_under_other_settings() -> None:
+    figures = {"stock": 10, "stock2": 11, "stock+off": 50, "stock2+off": 53, "filter+off": 90}
+    found = {name: {"pps": [[value]]} for name, value in figures.items()}
+    assert result.noise(found, "pps") == 3
+    assert result.noise({}, "pps") == 0
 
 
 def test_table_and_text_show_every_arm_and_receiver() -> None:
@@ -155,6 +173,69 @@ def test_picture_is_written(tmp_path: result.Path) -> None:
 
 def test_both_stock_arms_are_always_there() -> None:
     assert [arm.name for arm in arms(["filter", "stock"])] == ["stock", "stock2", "filter"]
+
+
+def test_arms_are_run_once_more_with_a_further_setting() -> None:
+    found = arms(["filter", "shed-all+rmem4m"], ["autogroup-on"], ["rmem4m"])
+    once = ["stock", "stock2", "filter", "shed-all+rmem4m"]
+    assert [arm.name for arm in found] == [*once, "stock+rmem4m", "stock2+rmem4m", "filter+rmem4m"]
+    assert [len(arm.settings) for arm in found] == [2, 2, 2, 3, 3, 3, 3]
+
+
+@pytest.mark.parametrize("lever", ["nice", "group", "deadline", "rr"])
+def test_there_is_an_arm_for_each_lever(lever: str) -> None:
+    setting = SETTINGS[f"sched-{lever}"]()
+    assert isinstance(setting, Modules)
+    assert (setting.names, setting.parameters) == (("pf_sched",), {"sched": {"lever": lever}})
+
+
+def test_what_is_only_observed_is_not_taken_from_the_sockets_drops() -> None:
+    counted = {name: Arm(name).counted_by_socket for name in ("both", "observe", "stock")}
+    assert counted == {"both": True, "observe": False, "stock": False}
+
+
+@given(without=st.floats(0, 0.5), slope=st.floats(1e-6, 1e-4), at=st.integers(1, 100_000))
+def test_loops_are_found_by_what_others_took(without: float, slope: float, at: int) -> None:
+    shares = {loops: without + slope * loops for loops in (0, at)}
+    assert h1.loops_for(0.54, shares) == pytest.approx((0.54 - without) / slope, rel=1e-3, abs=1)
+    assert h1.loops_for(without / 2, shares) == 0
+
+
+def stream_runs(*seconds: list[float]) -> list[t1.Run]:
+    return [t1.Run(one, 0.0, 0.5, 7) for one in seconds]
+
+
+def streams() -> result.Json:
+    runs = {
+        "stock": stream_runs([1.0, 1.1, 1.2], [1.0, 1.1, 1.3]),
+        "stock2": stream_runs([1.0, 1.1, 1.2]),
+        "sched": stream_runs([0.75, 1.1, 1.5]),
+        "stock+autogroup-off": stream_runs([0.5, 1.0, 2.0]),
+        "sched+autogroup-off": stream_runs([0.25, 1.0, 2.0]),
+    }
+    guest = Guest(Kernel("6.1", "6.1.0", *[result.Path("/")] * 2))
+    return t1.result_json("T1c", guest, 100_000, runs)
+
+
+def test_seconds_count_from_the_first_packet_of_any_receiver() -> None:
+    second = 1_000_000_000
+    received = [StreamReceived(3 * second, 4 * second), StreamReceived(2 * second, 5 * second)]
+    assert t1.seconds(received) == [2, 3]
+
+
+def test_stream_result_has_what_is_promised() -> None:
+    found = streams()
+    assert (found["packets"], found["bytes"], found["competitors"]) == (100_000, 256, 4)
+    assert found["noise"] == pytest.approx(0.1)
+    stock = found["arms"]["stock"]
+    assert stock["seconds"] == [[1.0, 1.1, 1.2], [1.0, 1.1, 1.3]]
+    assert (stock["competitors_cpu_share"], stock["retransmitted"]) == ([0.5, 0.5], [7, 7])
+
+
+def test_streams_are_compared_with_stock_in_the_same_state() -> None:
+    rows = {line.split()[0]: line.split() for line in t1.table(streams()).splitlines()}
+    assert rows["sched"][3] == "-25.0%"
+    assert rows["sched+autogroup-off"][3] == "-50.0%"
 
 
 def test_arms_join_and_an_unknown_one_is_refused() -> None:
