@@ -14,6 +14,9 @@
  * @entry: the socket's entry
  * @packets: the first of the next window
  *
+ * Another CPU may have closed it just now, with jiffies one ahead of ours even;
+ * then there is nothing to close, and no time that it could have lasted.
+ *
  * Context: RCU read side, the packet path.
  */
 void pflow_sock_window(struct pflow_sock *entry, unsigned int packets)
@@ -22,6 +25,10 @@ void pflow_sock_window(struct pflow_sock *entry, unsigned int packets)
 	u32 start = READ_ONCE(entry->window_start);
 	u32 elapsed = now - start;
 
+	if (elapsed + HZ < PFLOW_WINDOW + HZ) {
+		WRITE_ONCE(entry->window_packets, entry->window_packets + packets);
+		return;
+	}
 	if (!time_before32(start, this_cpu_read(pflow_load.since)))
 		WRITE_ONCE(entry->rate,
 			   pflow_rate_update(entry->rate, entry->window_packets,
