@@ -19,6 +19,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         default=50_000,
         help="how many the test of peace sends (50000; a release deserves 10 million)",
     )
+    parser.addoption(
+        "--cycles",
+        type=int,
+        default=20,
+        help="how often the modules are loaded while somebody is boosted (20; a release: 200)",
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:

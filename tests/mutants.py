@@ -18,7 +18,7 @@ class Mutant:
     test: str  # below tests/
 
 
-B2, UNTOUCHED = "vm/test_b2.py::", "vm/test_untouched.py::"
+B2, UNTOUCHED, SCHED = "vm/test_b2.py::", "vm/test_untouched.py::", "vm/test_sched.py::"
 
 MUTANTS = [
     Mutant(
@@ -165,7 +165,7 @@ MUTANTS = [
     Mutant(
         "anybody may write an open file",
         "common/knobs.c",
-        "if (!capable(CAP_NET_ADMIN) || !file_ns_capable(file, &init_user_ns, CAP_NET_ADMIN))",
+        "if (!may_write(knob, file))",
         "if (0)",
         "vm/test_proc.py::test_only_the_administrator_writes",
     ),
@@ -210,5 +210,82 @@ MUTANTS = [
         "position -= min_u32(position, fall);",
         "(void)fall;",
         "unit/test_control.py::test_it_lets_go_when_the_load_ends",
+    ),
+    Mutant(
+        "nice is not restored",
+        "pf_sched/lever.c",
+        "set_user_nice(task, boost->before.nice);",
+        "(void)task;",
+        SCHED + "test_it_ends_with_the_socket",
+    ),
+    Mutant(
+        "another class than before is restored",
+        "pf_sched/lever.c",
+        ".sched_policy = SCHED_NORMAL,",
+        ".sched_policy = SCHED_BATCH,",
+        SCHED + "test_it_ends_with_the_socket",
+    ),
+    Mutant(
+        "reset-on-fork stays",
+        "pf_sched/lever.c",
+        "boost->before.reset_on_fork ? SCHED_FLAG_RESET_ON_FORK : 0",
+        "SCHED_FLAG_RESET_ON_FORK",
+        SCHED + "test_it_ends_with_the_socket",
+    ),
+    Mutant(
+        "what somebody else set is overwritten",
+        "pf_sched/lever.c",
+        "return policy == SCHED_NORMAL && task_nice(task) == boost->nice;",
+        "return policy == SCHED_NORMAL;",
+        SCHED + "test_a_renice_meanwhile_stays",
+    ),
+    Mutant(
+        "children keep the boost",
+        "pf_sched/elect.c",
+        "set_user_nice(child, nice);",
+        "(void)nice;",
+        SCHED + "test_a_child_is_born_without_the_boost",
+    ),
+    Mutant(
+        "the share of the raised is not held",
+        "pf_sched/elect.c",
+        "else if (per_cpu(budget_us, task_cpu(task)) < 0)",
+        "else if (0)",
+        SCHED + "test_a_flood_does_not_buy_the_cpu",
+    ),
+    Mutant(
+        "observe raises",
+        "pf_sched/elect.c",
+        "if (sched_knob(SCHED_KNOB_MODE) == SCHED_MODE_OBSERVE) {",
+        "if (0) {",
+        SCHED + "test_observe_touches_nobody_and_counts",
+    ),
+    Mutant(
+        "what is lent counts as rank",
+        "common/priority.c",
+        "if (smp_load_acquire(&pins[i].task) == task)",
+        "if (0)",
+        SCHED + "test_whoever_starves_is_raised_for_a_while_and_restored",
+    ),
+    Mutant(
+        "a new program inherits the boost",
+        "pf_sched/elect.c",
+        "READ_ONCE(task->self_exec_id) != slot->exec_id",
+        "false",
+        SCHED + "test_it_ends_with_the_program",
+    ),
+    Mutant(
+        "what is not used is saved up for ever",
+        "pf_sched/policy.c",
+        "if (budget > full)",
+        "if (0)",
+        "unit/test_sched_policy.py::test_the_budget_is_bounded_and_monotone",
+    ),
+    Mutant(
+        "the last are raised most",
+        "pf_sched/policy.c",
+        "levels * (elected - place)",
+        "levels * (place + 1)",
+        "unit/test_sched_policy.py::test_a_boost_never_rises_with_the_place",
     ),
 ]

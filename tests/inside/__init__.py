@@ -17,12 +17,13 @@ import json
 import signal
 import sys
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 TESTS = Path(__file__).resolve().parents[1]
 REQUESTS, REPLIES = "/run/inside-requests", "/run/inside-replies"
+BUILD = "PACKETFLOW_BUILD"  # in the guest's environment: where its kernel's modules are
 
 ON_HOST = "pytest" in sys.modules
 
@@ -47,12 +48,15 @@ class Skip(Exception):
 
 
 def inside(
-    timeout: float = 60.0, load: bool = True, **parameters: dict[str, object]
+    timeout: float = 60.0,
+    load: bool = True,
+    modules: Sequence[str] = ("pf_filter",),
+    **parameters: dict[str, object],
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Have the function run in the guest.
 
-    The modules' parameters are given by module. Tests without any share loaded
-    modules, and leave the knobs as they found them.
+    The modules' parameters are given by module. Tests of the same modules and
+    without any parameters share them loaded, and leave the knobs as they found them.
     """
 
     def decorate(body: Callable[..., None]) -> Callable[..., None]:
@@ -61,10 +65,10 @@ def inside(
 
         @functools.wraps(body)
         def test(guest: Any, **arguments: Any) -> None:
-            if parameters or not load:
+            if parameters or not load or guest.loaded != ["pf_common", *modules]:
                 guest.unload()
             if load:
-                guest.load("pf_filter", **parameters)
+                guest.load(*modules, **parameters)
             where = [inspect.getfile(body), body.__name__, arguments]
             reply = _ask(guest, json.dumps(where) + "\n", timeout)
             if parameters:
@@ -87,7 +91,16 @@ def _ask(guest: Any, request: str, timeout: float) -> dict[str, Any]:
     if guest not in _servers:
         guest.run(["rm", "-f", REQUESTS, REPLIES])
         guest.run(["mkfifo", REQUESTS, REPLIES])
-        _servers[guest] = guest.spawn(["env", "-C", str(TESTS), "python3", "-m", "inside"])
+        command = [
+            "env",
+            "-C",
+            str(TESTS),
+            f"{BUILD}={guest.kernel.build}",
+            "python3",
+            "-m",
+            "inside",
+        ]
+        _servers[guest] = guest.spawn(command)
     try:
         guest.write(REQUESTS, request)
         reply: dict[str, Any] = json.loads(guest.run(["cat", REPLIES], timeout=timeout).out)

@@ -4,9 +4,12 @@
 import os
 import re
 import socket
+import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
+
+from inside import BUILD
 
 ROOT = Path("/proc/packetflow")
 DROPS = ("overload", "harm", "socket_full")
@@ -110,3 +113,19 @@ def pressed(cpu: int) -> bool:
 
 def set_knob(name: str, value: object) -> None:
     (ROOT / name).write_text(str(value))
+
+
+def insmod(module: str, **parameters: object) -> None:
+    """Load a module of the project, in the midst of a test."""
+    stripped = Path(f"/tmp/{module}.ko")
+    if not stripped.exists():
+        # Read over the share and parsed once.
+        directory = "common" if module == "pf_common" else module
+        built = Path(os.environ[BUILD]) / directory / stripped.name
+        subprocess.run(["strip", "-d", "-o", stripped, built], check=True)
+    given = [f"{name}={value}" for name, value in parameters.items()]
+    subprocess.run(["insmod", stripped, *given], check=True)
+
+
+def rmmod(module: str) -> None:
+    subprocess.run(["rmmod", module], check=True)

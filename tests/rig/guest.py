@@ -225,6 +225,11 @@ class Guest:
         if self.ask(do="write", path=path, text=text)["short"]:
             raise OSError(errno.EIO, "short write", path)
 
+    @property
+    def loaded(self) -> list[str]:
+        """The project's modules, in the order they were loaded in."""
+        return list(self._loaded)
+
     def load(self, *modules: str, **parameters: Mapping[str, object]) -> None:
         """Load modules of the project, pf_common first.
 

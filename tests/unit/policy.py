@@ -12,12 +12,14 @@ from typing import NamedTuple
 
 # Elsewhere when it is to be seen that these tests can fail: see tests/mutate.
 REPO = Path(os.environ.get("PACKETFLOW_POLICY", Path(__file__).resolve().parents[2]))
-SOURCES = ("common/policy.c", "pf_filter/policy.c")
+SOURCES = ("common/policy.c", "pf_filter/policy.c", "pf_sched/policy.c")
 
 ONE = 65536
 IDLE, NICE, RT, DEADLINE = range(4)
 RANKS = 141
 LEVELS = 2 * RANKS
+ELECT_MOST = 16
+BUDGET_US = 100_000
 
 
 class Cut(NamedTuple):
@@ -44,9 +46,12 @@ def library() -> ctypes.CDLL:
     built.level.restype = ctypes.c_uint16
     for name in ("pflow_rate_update", "cut_share", "pflow_keep"):
         getattr(built, name).restype = ctypes.c_uint32
-    for name in ("pflow_harmed", "pflow_relieved"):
+    for name in ("pflow_harmed", "pflow_relieved", "pflow_fills"):
         getattr(built, name).restype = ctypes.c_bool
     built.pflow_cut_step.restype = _Cut
+    for name in ("pflow_elect_most", "pflow_boost_levels"):
+        getattr(built, name).restype = ctypes.c_uint
+    built.pflow_budget_step.restype = ctypes.c_int32
     return built
 
 
@@ -91,3 +96,22 @@ def relieved(before: int, after: int) -> bool:
 def keep(share: int, rate: int, top_rate: int, floor: int) -> int:
     words = (ctypes.c_uint32(word) for word in (share, rate, top_rate, floor))
     return int(library().pflow_keep(*words))
+
+
+def fills(waiting: int, size: int, threshold: int) -> bool:
+    words = (ctypes.c_uint32(word) for word in (waiting, size))
+    return bool(library().pflow_fills(*words, ctypes.c_uint(threshold)))
+
+
+def elect_most(most: int, refused: bool, exhausted: bool, cpus: int) -> int:
+    flags = ctypes.c_bool(refused), ctypes.c_bool(exhausted)
+    return int(library().pflow_elect_most(ctypes.c_uint(most), *flags, ctypes.c_uint(cpus)))
+
+
+def boost_levels(levels: int, place: int, elected: int) -> int:
+    return int(library().pflow_boost_levels(*map(ctypes.c_uint, (levels, place, elected))))
+
+
+def budget_step(budget_us: int, used_us: int, elapsed_us: int, cap: int) -> int:
+    words = ctypes.c_uint32(used_us), ctypes.c_uint32(elapsed_us), ctypes.c_uint(cap)
+    return int(library().pflow_budget_step(ctypes.c_int32(budget_us), *words))

@@ -81,6 +81,8 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         ]
         ids = [f"{name}-{cpus}cpu" for name, cpus in machines]
         metafunc.parametrize("machine", machines, ids=ids, indirect=True)
+    if "ten_cycles" in metafunc.fixturenames:
+        metafunc.parametrize("ten_cycles", range(-(-metafunc.config.getoption("--cycles") // 10)))
 
 
 @pytest.hookimpl(trylast=True)

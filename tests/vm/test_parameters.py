@@ -8,12 +8,13 @@ from rig.guest import CommandError, Guest
 BAD = {
     "common": [{"enable": "2"}, {"max_sockets": "63"}, {"max_sockets": "many"}],
     "filter": [{"mode": "off"}, {"floor": "-1"}, {"exempt": "0"}, {"exempt": "1," * 600}],
+    "sched": [{"mode": "off"}, {"lever": "fifo"}, {"cap": "0"}, {"exempt": "a,"}],
 }
 
 
 @pytest.mark.parametrize("module", list(BAD))
 def test_a_bad_parameter_refuses_to_load_and_leaves_nothing(guest: Guest, module: str) -> None:
-    if module == "filter":
+    if module != "common":
         guest.load("pf_common")
     before = guest.run("ls -R /proc/packetflow; cut -d' ' -f1 /proc/modules", check=False).out
     for bad in BAD[module]:
@@ -24,7 +25,7 @@ def test_a_bad_parameter_refuses_to_load_and_leaves_nothing(guest: Guest, module
 
 
 def test_the_metrics_are_openmetrics(guest: Guest) -> None:
-    guest.load("pf_filter")
+    guest.load("pf_filter", "pf_sched")
     families = {
         f.name: f for f in text_string_to_metric_families(guest.read("/proc/packetflow/metrics"))
     }
@@ -33,8 +34,18 @@ def test_the_metrics_are_openmetrics(guest: Guest) -> None:
         assert name.startswith("packetflow_")
         assert family.documentation
         assert family.type in ("counter", "gauge")
-    reasons = {sample.labels["reason"] for sample in families["packetflow_filter_dropped"].samples}
-    assert reasons == {"overload", "harm", "socket_full"}
+
+    def values_of(name: str) -> set[str]:
+        return {value for sample in families[name].samples for value in sample.labels.values()}
+
+    assert values_of("packetflow_filter_dropped") == {"overload", "harm", "socket_full"}
+    assert values_of("packetflow_sched_boosted") == {"nice", "deadline", "rr"}
+    assert values_of("packetflow_sched_refused") >= set(
+        ("class", "top", "exempt", "place", "cap", "lever", "apart")
+    )
+    assert values_of("packetflow_sched_restored") == set(
+        ("expired", "closed", "exited", "exec", "displaced", "stopped", "changed", "cap")
+    )
 
 
 def test_nothing_is_left_after_unloading(guest: Guest) -> None:
@@ -48,8 +59,9 @@ def test_nothing_is_left_after_unloading(guest: Guest) -> None:
 
     before = left()
     assert "/proc/packetflow" not in before
-    guest.load("pf_filter")
+    guest.load("pf_filter", "pf_sched")
     assert "/proc/packetflow" in left()
     assert "inet_recvmsg" in left()
+    assert "sock_def_readable" in left()
     guest.unload()
     assert left() == before

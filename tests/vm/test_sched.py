@@ -1,0 +1,883 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""pf_sched: whoever's buffer fills is raised, within bounds, and nothing of it stays.
+
+Receivers starve beside processes that never sleep, each in a session of its own
+as services are, on one CPU unless told. What is compared is the scheduler's own
+word on every thread, see `State`.
+"""
+
+import os
+import random
+import resource
+import signal
+import stat
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from pathlib import Path
+
+from inside import inside, mark
+from inside.scheduling import (
+    RESET_ON_FORK,
+    SCHED_DEADLINE,
+    Counting,
+    Receiver,
+    State,
+    attending,
+    boosted,
+    calm,
+    cpu_seconds,
+    end,
+    everybody,
+    flood,
+    hog,
+    knobs,
+    receiving,
+    reserved,
+    running,
+    set_attributes,
+    set_slack,
+    start,
+    state,
+)
+from inside.suite import ROOT, insmod, rmmod, set_knob, wait_for
+from vm.test_proc import BAD, BAD_NUMBER, error_of, write
+
+SCHED = ("pf_sched",)
+LEVERS = ("nice", "deadline", "rr")
+LONG = 3000  # ms: a boost that lasts so long does not end by itself in a test
+
+KNOBS = {
+    "mode": ("observe", "enforce"),
+    "lever": ("nice", "deadline", "rr", "auto"),
+    "elect": ("0", "16", "2"),
+    "threshold": ("1", "100", "50"),
+    "levels": ("1", "39", "5"),
+    "hold": ("10", "10000", "100"),
+    "apart": ("0", "10000", "20"),
+    "cap": ("1", "95", "75"),
+    "escape": ("1", "0"),
+    "exempt": ("a", "sshd,ksmd", "a-b_c.d/0:1", "fifteen-letters", "none"),
+}
+BAD_FOR = {
+    "mode": ["0", "1", "Enforce", "enforced", "enforce observe", "observe\n\n"],
+    "lever": ["0", "Nice", "nice,rr", "fifo", "autogroup", "none", "nice\n\n"],
+    "elect": [*BAD_NUMBER, "17", "auto", "4294967296"],
+    "threshold": [*BAD_NUMBER, "0", "101", "50%"],
+    "levels": [*BAD_NUMBER, "0", "40"],
+    "hold": [*BAD_NUMBER, "0", "9", "10001", "4294967296", "100ms"],
+    "apart": [*BAD_NUMBER, "10001", "4294967296"],
+    "cap": [*BAD_NUMBER, "0", "96", "75%"],
+    "escape": [*BAD_NUMBER, "2", "yes"],
+    "exempt": [",", "a,", ",a", "a,,b", "sixteen-letters-", "a," * 600 + "a", "a\0", "a\n,b"],
+}
+
+
+def is_raised(lever: str, before: State, now: State) -> bool:
+    """By that lever, and in no other way."""
+    if lever == "nice":
+        return now == before._replace(nice=max(before.nice - 5, -20))
+    if lever == "rr":
+        return now.policy == os.SCHED_RR and now.priority >= 1
+    share = now.runtime / now.period if now.period else 1
+    return now.policy == SCHED_DEADLINE and 0 < share <= 0.75 and now.runtime <= now.deadline
+
+
+def is_restored(receiver: Receiver) -> bool:
+    return receiver.state() == receiver.before
+
+
+def has_slack(pid: int, ns: int) -> bool:
+    return int(Path(f"/proc/{pid}/timerslack_ns").read_text()) == ns
+
+
+def has_nice(pid: int, nice: int) -> bool:
+    return state(pid).nice == nice
+
+
+def await_raised(receiver: Receiver, lever: str) -> None:
+    seen = Counting()
+    try:
+        wait_for(lambda: is_raised(lever, receiver.before, receiver.state()))
+    except AssertionError:
+        raise AssertionError(seen.all(), receiver.state()) from None
+
+
+def await_counted(seen: Counting, name: str) -> None:
+    try:
+        wait_for(lambda: seen[name] >= 5)
+    except AssertionError:
+        raise AssertionError(name, seen.all()) from None
+
+
+def raise_up(receiver: Receiver, lever: str) -> None:
+    """Flood it until it is raised; the flood is over then."""
+    calm()
+    with flood(receiver.port):
+        await_raised(receiver, lever)
+
+
+@contextmanager
+def starving(lever: str, hogs: int = 2, **settings: object) -> Iterator[None]:
+    """Settings and company for receivers; the test runs whenever it wants to."""
+    with attending(), knobs(lever=lever, **settings), running(hog, hogs):
+        yield
+
+
+def assert_restored(receiver: Receiver, why: str, seen: Counting) -> None:
+    """Within much less than the boost would have lasted."""
+    wait_for(lambda: receiver.state() == receiver.before, 1)
+    wait_for(lambda: seen[f"restored {why}"] == seen["elected"] == 1, 1)
+    assert not boosted()
+
+
+def plain() -> None:
+    pass
+
+
+def of_low_priority_and_accurate() -> None:
+    os.nice(7)
+    set_slack(77_000)
+
+
+def of_high_priority_with_plain_children() -> None:
+    set_attributes(policy=os.SCHED_OTHER, nice=-3, flags=RESET_ON_FORK)
+
+
+def with_a_slice_of_its_own() -> None:
+    """Before 6.12 a normal task has none, and the wish is not heard."""
+    set_attributes(policy=os.SCHED_OTHER, nice=-17, runtime=20_000_000)
+
+
+PREPARED = {
+    prepare.__name__: prepare
+    for prepare in (
+        plain,
+        of_low_priority_and_accurate,
+        of_high_priority_with_plain_children,
+        with_a_slice_of_its_own,
+    )
+}
+
+
+@mark.parametrize("kind", list(PREPARED))
+@mark.parametrize("lever", LEVERS)
+@inside(modules=SCHED)
+def test_whoever_starves_is_raised_for_a_while_and_restored(lever: str, kind: str) -> None:
+    before = everybody()
+    with starving(lever), receiving(PREPARED[kind]) as receiver:
+        prio = str(120 + receiver.before.nice)
+        seen = Counting()
+        calm()
+        with flood(receiver.port):
+            await_raised(receiver, lever)
+            assert boosted() == {lever: 1}
+            assert (ROOT / "status").read_text().count(f"{receiver.tid}") == 1
+            wait_for(receiver.elected)
+            assert receiver.row()["prio"] == prio
+            assert receiver.row()["rank"] == str(140 - int(prio))
+        wait_for(lambda: receiver.state() == receiver.before)
+        assert receiver.row()["pp"] == "0"
+        assert receiver.row()["prio"] == prio
+        wait_for(lambda: not boosted())
+        grown = seen.all()
+        assert grown["restored expired"] == grown["elected"], grown
+    after = everybody()
+    assert {
+        who: (was, after[who]) for who, was in before.items() if after.get(who, was) != was
+    } == {}
+
+
+@inside(modules=SCHED)
+def test_it_stays_raised_as_long_as_its_buffer_fills() -> None:
+    with starving("nice"), receiving() as receiver:
+        calm()
+        with flood(receiver.port):
+            await_raised(receiver, "nice")
+            seen = Counting()
+            for _ in range(100):
+                assert is_raised("nice", receiver.before, receiver.state())
+                time.sleep(0.01)
+        assert seen["elected"] == 0
+
+
+@inside(modules=SCHED)
+def test_a_buffer_that_does_not_fill_raises_nobody() -> None:
+    with starving("nice", exempt="pinned"), receiving(exempt) as full, receiving() as receiver:
+        seen = Counting()
+        calm()
+        # The hook is armed, by the drops at the other; a packet at a time fits.
+        with flood(full.port), flood(receiver.port, pause=0.05, burst=1):
+            wait_for(lambda: seen["refused exempt"] > 100)
+        assert seen["elected"] == 0
+        assert receiver.state() == receiver.before
+
+
+@mark.parametrize("grouped", [True, False])
+@inside(modules=SCHED)
+def test_the_lever_is_one_that_counts_where_the_receiver_stands(grouped: bool) -> None:
+    switch = Path("/proc/sys/kernel/sched_autogroup_enabled")
+    with ExitStack() as stack:
+        stack.callback(switch.write_text, switch.read_text())
+        switch.write_text(str(int(grouped)))
+        stack.enter_context(starving("auto"))
+        receiver = stack.enter_context(receiving())
+        calm()
+        with flood(receiver.port):
+            wait_for(boosted)
+            used = set(boosted())
+        assert used <= ({"deadline", "rr"} if grouped else {"nice"})
+        wait_for(lambda: receiver.state() == receiver.before)
+
+
+# Every way a boost ends
+
+
+@mark.parametrize("lever", LEVERS)
+@inside(modules=SCHED)
+def test_it_ends_with_the_socket(lever: str) -> None:
+    with starving(lever, hold=LONG), receiving() as receiver:
+        seen = Counting()
+        raise_up(receiver, lever)
+        receiver.close()
+        assert_restored(receiver, "closed", seen)
+
+
+@mark.parametrize("in_thread", [False, True])
+@mark.parametrize("lever", LEVERS)
+@inside(modules=SCHED)
+def test_it_ends_with_the_program(lever: str, in_thread: bool) -> None:
+    with starving(lever, hold=LONG), receiving(in_thread=in_thread) as receiver:
+        seen = Counting()
+        raise_up(receiver, lever)
+        receiver.execute()
+        # A thread that executes takes the place of the whole process.
+        wait_for(lambda: Path(f"/proc/{receiver.pid}/comm").read_text() == "sleep\n", 5)
+        receiver.tid = receiver.pid
+        assert_restored(receiver, "exec", seen)
+
+
+@mark.parametrize("lever", LEVERS)
+@inside(modules=SCHED)
+def test_it_ends_with_the_thread(lever: str) -> None:
+    with starving(lever, hold=LONG), receiving(of_low_priority_and_accurate, in_thread=True) as one:
+        before = one.threads()
+        seen = Counting()
+        raise_up(one, lever)
+        one.leave()
+        wait_for(lambda: seen["restored exited"] == seen["elected"] == 1, 1)
+        assert not boosted()
+        del before[one.tid]
+        wait_for(lambda: not Path(f"/proc/{one.tid}").exists(), 1)
+        assert one.threads() == before
+
+
+@mark.parametrize("lever", LEVERS)
+@inside(modules=SCHED)
+def test_it_ends_with_the_process(lever: str) -> None:
+    with starving(lever, hold=LONG), receiving() as receiver:
+        child = receiver.fork()  # the socket stays open, and the session
+        seen = Counting()
+        raise_up(receiver, lever)
+        end(receiver.pid)
+        wait_for(lambda: seen["restored exited"] == seen["elected"] == 1, 1)
+        assert not boosted()
+        assert state(child) == receiver.before
+        end(child)
+
+
+@inside(modules=SCHED)
+def test_a_reservation_is_given_back() -> None:
+    """The kernel itself forgets one whose thread sleeps when it is taken away."""
+    before = reserved()
+    with starving("deadline"), receiving() as receiver:
+        for _ in range(5):
+            with flood(receiver.port):
+                wait_for(boosted)
+            receiver.drain()
+            wait_for(partial(is_restored, receiver))
+    wait_for(lambda: reserved() == before, 1)
+
+
+def off_and_on(knob: str, value: str, back: str) -> Iterator[None]:
+    set_knob(knob, value)
+    try:
+        yield
+    finally:
+        set_knob(knob, back)
+
+
+def unloaded() -> Iterator[None]:
+    rmmod("pf_sched")
+    try:
+        yield
+    finally:
+        insmod("pf_sched")
+
+
+STOPS: dict[str, Callable[[], Iterator[None]]] = {
+    "enable": partial(off_and_on, "enable", "0", "1"),
+    "observe": partial(off_and_on, "sched/mode", "observe", "enforce"),
+    "rmmod": unloaded,
+}
+
+
+@mark.parametrize("how", list(STOPS))
+@mark.parametrize("lever", LEVERS)
+@inside(modules=SCHED)
+def test_it_ends_when_everything_is_stopped(lever: str, how: str) -> None:
+    """And under a flood nobody is raised any more."""
+    with starving(lever, hold=LONG), receiving(of_low_priority_and_accurate) as receiver:
+        raise_up(receiver, lever)
+        with flood(receiver.port), contextmanager(STOPS[how])():
+            # The write and the unloading wait for it; a mode is obeyed at the next look.
+            wait_for(partial(is_restored, receiver), 1 if how == "observe" else 0)
+            for _ in range(20):
+                time.sleep(0.01)
+                assert receiver.state() == receiver.before
+
+
+@inside(modules=SCHED)
+def test_a_lever_that_is_changed_lets_go() -> None:
+    """The old boost is restored by the lever that made it."""
+    with starving("rr"), receiving() as receiver:
+        for lever in ("rr", "nice", "deadline", "nice", "rr"):
+            set_knob("sched/lever", lever)
+            raise_up(receiver, lever)
+            set_knob("sched/lever", "nice")
+            wait_for(lambda: receiver.state() == receiver.before)
+
+
+# Children
+
+
+@mark.parametrize("kind", list(PREPARED))
+@mark.parametrize("lever", LEVERS)
+@inside(modules=SCHED)
+def test_a_child_is_born_without_the_boost(lever: str, kind: str) -> None:
+    with starving(lever, hold=LONG), receiving(PREPARED[kind]) as receiver:
+        raised = receiver.before
+        plain_child, plain_thread = receiver.fork(), receiver.clone()
+        expected = state(plain_child)
+        assert state(plain_thread) == expected
+        raise_up(receiver, lever)
+        raised = receiver.state()
+        child, thread = receiver.fork(), receiver.clone()
+        assert state(child) == expected
+        assert state(thread) == expected
+        assert receiver.state() == raised
+        for one in (plain_child, child):
+            # What a child was born with is what 0 sets.
+            os.kill(one, signal.SIGUSR1)
+            wait_for(partial(has_slack, one, expected.slack), 5)
+        set_knob("sched/mode", "observe")
+        wait_for(lambda: receiver.state() == receiver.before)
+        late = receiver.fork()
+        assert state(late) == expected
+        set_knob("sched/mode", "enforce")
+        for one in (plain_child, child, late):
+            end(one)
+
+
+@mark.parametrize("lever", LEVERS)
+@inside(modules=SCHED)
+def test_a_storm_of_children(lever: str) -> None:
+    """Children that have children before anybody can have looked at them; it ends meanwhile."""
+    with starving(lever, hogs=1, hold=700), receiving(of_low_priority_and_accurate) as receiver:
+        receiver.note()
+        raise_up(receiver, lever)
+        assert receiver.storm() == 0
+        wait_for(lambda: receiver.state() == receiver.before)
+
+
+@mark.parametrize("lever", LEVERS)
+@inside(modules=SCHED)
+def test_whoever_has_the_same_process_id_next_is_another(lever: str) -> None:
+    def idle() -> None:
+        os.nice(3)
+        time.sleep(600)
+
+    with starving(lever, hogs=1, hold=400):
+        for _ in range(8):
+            with receiving() as receiver:
+                raise_up(receiver, lever)
+                end(receiver.pid)
+                Path("/proc/sys/kernel/ns_last_pid").write_text(str(receiver.pid - 1))
+                other = start(idle)
+                if other == receiver.pid:
+                    wait_for(partial(has_nice, other, 3))
+                    before = state(other)
+                    assert (before.policy, before.flags) == (os.SCHED_OTHER, 0)
+                    wait_for(lambda: not boosted())
+                    time.sleep(0.5)
+                    assert state(other) == before
+                    end(other)
+                    return
+                end(other)
+    raise AssertionError("no process id was used again")
+
+
+# Whom
+
+
+@mark.parametrize("lever", LEVERS)
+@inside(modules=SCHED)
+def test_of_several_threads_only_the_receiver_is_raised(lever: str) -> None:
+    with starving(lever), receiving(of_low_priority_and_accurate, in_thread=True) as receiver:
+        before = receiver.threads()
+        assert len(before) == 3
+        raise_up(receiver, lever)
+        now = receiver.threads()
+        assert {tid for tid in before if now[tid] != before[tid]} == {receiver.tid}
+        wait_for(lambda: receiver.threads() == before)
+
+
+def fifo() -> None:
+    os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(5))
+
+
+def round_robin() -> None:
+    os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(1))
+
+
+def deadline() -> None:
+    set_attributes(policy=SCHED_DEADLINE, runtime=3_000_000, deadline=10**7, period=10**7)
+
+
+def idle_class() -> None:
+    os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
+
+
+def top() -> None:
+    os.nice(-20)
+
+
+def exempt() -> None:
+    Path("/proc/self/comm").write_text("pinned")
+
+
+UNTOUCHED: dict[str, tuple[Callable[[], None], str]] = {
+    "fifo": (fifo, "class"),
+    "round_robin": (round_robin, "class"),
+    "deadline": (deadline, "class"),
+    "idle_class": (idle_class, "class"),
+    "top": (top, "top"),
+    "exempt": (exempt, "exempt"),
+}
+
+
+@mark.parametrize("kind", list(UNTOUCHED))
+@mark.parametrize("lever", ("nice", "rr"))
+@inside(modules=SCHED)
+def test_some_are_never_touched(lever: str, kind: str) -> None:
+    prepare, reason = UNTOUCHED[kind]
+    # Alone: beside others the idle class would not get to read a packet, and where
+    # none is read none is delivered.
+    with starving(lever, hogs=0, exempt="other,pinned"), receiving(prepare) as receiver:
+        seen = Counting()
+        calm()
+        with flood(receiver.port):
+            await_counted(seen, f"refused {reason}")
+            assert receiver.row()["pp"] == "0"
+        assert receiver.state() == receiver.before
+        assert seen["elected"] == 0
+
+
+@mark.parametrize("lever", LEVERS)
+@inside(modules=SCHED)
+def test_observe_touches_nobody_and_counts(lever: str) -> None:
+    with starving(lever, mode="observe"), receiving() as receiver:
+        seen = Counting()
+        calm()
+        with flood(receiver.port):
+            await_counted(seen, "observed")
+            assert receiver.row()["pp"] == "0"
+        assert receiver.state() == receiver.before
+        assert seen["elected"] == 0
+        assert not boosted()
+
+
+@inside(modules=SCHED)
+def test_of_more_than_there_is_place_for_the_most_important_are_raised() -> None:
+    with (
+        starving("nice", hogs=1, elect=1, hold=200),
+        receiving(partial(os.nice, 5)) as low,
+        receiving() as high,
+    ):
+        seen = Counting()
+        raise_up(low, "nice")
+        with flood(low.port, high.port):
+            await_raised(high, "nice")
+            for _ in range(50):
+                assert is_raised("nice", high.before, high.state())
+                assert low.state() == low.before
+                time.sleep(0.01)
+        assert seen["restored displaced"] >= 1
+        assert seen["refused place"] >= 5
+
+
+@inside(modules=SCHED)
+def test_equals_do_not_displace_each_other() -> None:
+    with starving("nice", hogs=1, elect=1, hold=200), receiving() as one, receiving() as other:
+        seen = Counting()
+        raise_up(one, "nice")
+        with flood(one.port, other.port):
+            wait_for(lambda: seen["refused place"] >= 10)
+            assert is_raised("nice", one.before, one.state())
+            assert other.state() == other.before
+        assert seen["restored displaced"] == 0
+
+
+@inside(modules=SCHED)
+def test_the_degree_follows_the_rank() -> None:
+    with (
+        starving("nice", hogs=1, elect=2, hold=LONG, levels=6),
+        receiving() as high,
+        receiving(partial(os.nice, 5)) as low,
+    ):
+        calm()
+        with flood(high.port):
+            wait_for(lambda: high.state().nice == -6)
+            with flood(low.port):
+                wait_for(lambda: low.state().nice == 2)
+
+
+@inside(modules=SCHED)
+def test_an_automatic_number_is_bounded_by_the_cpus() -> None:
+    """On one CPU there are at most two."""
+    with ExitStack() as stack:
+        stack.enter_context(starving("nice", hogs=1, elect=0))
+        receivers = [stack.enter_context(receiving()) for _ in range(4)]
+        seen = Counting()
+        calm()
+        with flood(*(receiver.port for receiver in receivers), burst=4):
+            wait_for(boosted)
+            deadline = time.monotonic() + 3
+            while time.monotonic() < deadline:
+                assert sum(boosted().values()) <= 2
+                time.sleep(0.02)
+        assert seen["refused place"] > 0
+
+
+@inside(modules=SCHED)
+def test_a_thread_is_not_changed_more_often_than_allowed() -> None:
+    with starving("nice", hogs=1, apart=1000, hold=50), receiving() as receiver:
+        raise_up(receiver, "nice")
+        seen, begin = Counting(), time.monotonic()
+        while time.monotonic() < begin + 4:
+            with flood(receiver.port):
+                time.sleep(0.15)
+            receiver.drain()
+            time.sleep(0.15)
+        length = time.monotonic() - begin
+        assert 2 <= seen["elected"] <= length + 1, (length, seen.all())
+        assert seen["refused apart"] > 0
+
+
+# Somebody else's changes stay
+
+
+def renice(tid: int) -> None:
+    os.setpriority(os.PRIO_PROCESS, tid, 9)
+
+
+def to_batch(tid: int) -> None:
+    os.sched_setscheduler(tid, os.SCHED_BATCH, os.sched_param(0))
+
+
+def to_fifo(tid: int) -> None:
+    os.sched_setscheduler(tid, os.SCHED_FIFO, os.sched_param(3))
+
+
+CHANGES: dict[str, Callable[[int], None]] = {"batch": to_batch, "fifo": to_fifo}
+
+
+@mark.parametrize("change", list(CHANGES))
+@mark.parametrize("lever", LEVERS)
+@inside(modules=SCHED)
+def test_another_class_given_meanwhile_stays(lever: str, change: str) -> None:
+    """And the rest, which nobody else has changed, is as before."""
+    with starving(lever, hold=500), receiving(of_low_priority_and_accurate) as receiver:
+        seen = Counting()
+        raise_up(receiver, lever)
+        CHANGES[change](receiver.tid)
+        changed = receiver.state()
+        wait_for(lambda: seen["restored changed"] == seen["elected"] == 1, 1)
+        time.sleep(0.8)
+        now = receiver.state()
+        assert (now.policy, now.priority) == (changed.policy, changed.priority)
+        assert receiver.row()["pp"] == "0"
+        assert receiver.row()["prio"] == {"batch": "127", "fifo": "96"}[change]
+        to_batch(receiver.tid)
+        last = receiver.state()
+        # Leaving a real-time class gives the default slack, pf_sched or not.
+        slack = last.slack if change == "fifo" else receiver.before.slack
+        assert last == receiver.before._replace(policy=os.SCHED_BATCH, slack=slack)
+
+
+@mark.parametrize("lever", LEVERS)
+@inside(modules=SCHED)
+def test_a_renice_meanwhile_stays(lever: str) -> None:
+    """Under nice it ends the boost; a class above hides it until the boost ends."""
+    with starving(lever, hold=500), receiving(partial(set_slack, 77_000)) as receiver:
+        seen = Counting()
+        raise_up(receiver, lever)
+        renice(receiver.tid)
+        if lever == "nice":
+            wait_for(lambda: seen["restored changed"] == seen["elected"] == 1, 0.4)
+        wait_for(lambda: receiver.state() == receiver.before._replace(nice=9), 2)
+        time.sleep(0.8)
+        assert receiver.state() == receiver.before._replace(nice=9)
+        assert receiver.row()["prio"] == "129"
+
+
+@mark.cpus(2)
+@mark.parametrize("lever", LEVERS)
+@inside(timeout=120, modules=SCHED)
+def test_renices_race_with_boosts(lever: str) -> None:
+    with starving(lever, hogs=1, hold=10, apart=0), receiving() as receiver:
+        calm()
+        for level in range(60):
+            with flood(receiver.port):
+                wait_for(boosted)
+                last = level % 10  # never what a boost makes of 15
+                for nice in (15, last):
+                    time.sleep(random.random() / 30)
+                    os.setpriority(os.PRIO_PROCESS, receiver.tid, nice)
+            receiver.drain()
+            wait_for(lambda: not boosted())
+            time.sleep(0.05)
+            assert (level, receiver.state()) == (level, receiver.before._replace(nice=last))
+
+
+# Where a lever may not be used
+
+
+@mark.parametrize("grouped", [True, False])
+@mark.parametrize("lever", ("auto", "rr"))
+@inside(modules=SCHED)
+def test_whoever_limits_its_real_time_is_not_made_real_time(lever: str, grouped: bool) -> None:
+    switch = Path("/proc/sys/kernel/sched_autogroup_enabled")
+
+    def limit() -> None:
+        resource.setrlimit(resource.RLIMIT_RTTIME, (100_000, 100_000))
+
+    with ExitStack() as stack:
+        stack.callback(switch.write_text, switch.read_text())
+        switch.write_text(str(int(grouped)))
+        stack.enter_context(starving(lever))
+        receiver = stack.enter_context(receiving(limit))
+        seen = Counting()
+        calm()
+        with flood(receiver.port):
+            wait_for(lambda: seen["refused lever"] >= 5 or boosted())
+            deadline = time.monotonic() + 1
+            while time.monotonic() < deadline:
+                assert receiver.state().policy in (os.SCHED_OTHER, SCHED_DEADLINE)
+                time.sleep(0.01)
+            if not grouped:
+                assert boosted() == {"nice": 1}
+        if not seen["elected"]:
+            assert "RTTIME" in (ROOT / "status").read_text()
+        wait_for(lambda: receiver.state() == receiver.before)
+
+
+@mark.cpus(2)
+@inside(modules=SCHED)
+def test_whoever_is_bound_to_a_cpu_gets_no_deadline() -> None:
+    def bind() -> None:
+        os.sched_setaffinity(0, {1})
+
+    with starving("deadline"), receiving(bind) as receiver:
+        seen = Counting()
+        calm()
+        with flood(receiver.port):
+            wait_for(lambda: seen["refused lever"] or boosted())
+            deadline = time.monotonic() + 1
+            while time.monotonic() < deadline:
+                assert receiver.state().policy != SCHED_DEADLINE
+                time.sleep(0.01)
+            os.sched_setaffinity(receiver.tid, {0, 1})
+            os.sched_setaffinity(receiver.tid, {1})
+        wait_for(lambda: receiver.state() == receiver.before)
+
+
+@contextmanager
+def cgroup() -> Iterator[Path]:
+    """A cgroup with the cpu controller, and a bound on what it may take."""
+    top = Path("/sys/fs/cgroup")
+    made = top / "bounded"
+    (top / "cgroup.subtree_control").write_text("+cpu")
+    made.mkdir()
+    try:
+        (made / "cpu.max").write_text("60000 100000")
+        yield made
+    finally:
+        wait_for(lambda: not (made / "cgroup.procs").read_text())
+        made.rmdir()
+        (top / "cgroup.subtree_control").write_text("-cpu")
+
+
+@mark.parametrize("lever", ("auto", "rr", "deadline"))
+@inside(modules=SCHED)
+def test_nobody_escapes_its_cgroup_unless_told(lever: str) -> None:
+    with cgroup() as bounded, starving(lever):
+
+        def join() -> None:
+            (bounded / "cgroup.procs").write_text("0")
+
+        with receiving(join) as receiver:
+            seen = Counting()
+            calm()
+            with flood(receiver.port):
+                wait_for(lambda: seen["refused lever"] >= 5 or boosted())
+                assert receiver.state().policy == os.SCHED_OTHER
+                if not boosted():
+                    assert "escape" in (ROOT / "status").read_text()
+            wait_for(lambda: receiver.state() == receiver.before)
+            with knobs(escape=1):
+                calm()
+                with flood(receiver.port):
+                    wait_for(lambda: receiver.state().policy in (os.SCHED_RR, SCHED_DEADLINE))
+                wait_for(lambda: receiver.state() == receiver.before)
+
+
+# Bounded harm
+
+SLACK = 0.08  # of the CPU: a bucket, the module's own work, the guest's clock
+
+
+@mark.parametrize("attackers", [1, 2])
+@mark.parametrize("cap", [50, 75])
+@mark.parametrize("lever", LEVERS)
+@inside(modules=SCHED)
+def test_a_flood_does_not_buy_the_cpu(lever: str, cap: int, attackers: int) -> None:
+    """Receivers that could use all of it, with as many in the queue as they can hold."""
+    with ExitStack() as stack:
+        stack.enter_context(attending())
+        stack.enter_context(knobs(lever=lever, cap=cap))
+        (victim,) = stack.enter_context(running(hog))
+        receivers = [stack.enter_context(receiving(work=0.003, pause=0)) for _ in range(attackers)]
+        seen = Counting()
+        calm()
+        sender = stack.enter_context(flood(*(r.port for r in receivers), burst=8, pause=0.02))
+        wait_for(boosted)
+        begin = time.monotonic()
+        used = [cpu_seconds(pid) for pid in (victim, sender)]
+        time.sleep(5)
+        length = time.monotonic() - begin
+        took, sent = (
+            cpu_seconds(pid) - before for pid, before in zip((victim, sender), used, strict=True)
+        )
+        # Without any boost it would get its fair part and no more.
+        kept = min(1 - cap / 100, 1 / (1 + attackers))
+        assert took >= (kept - SLACK) * (length - sent), (took, sent, length, seen.all())
+        assert seen["elected"] > 0
+
+
+@inside(modules=SCHED)
+def test_a_working_receiver_is_let_go_when_its_share_is_used() -> None:
+    with starving("rr", hogs=1, cap=25), receiving(work=0.003, pause=0) as receiver:
+        seen = Counting()
+        calm()
+        with flood(receiver.port, burst=8, pause=0.02):
+            wait_for(lambda: seen["restored cap"] > 0)
+            wait_for(lambda: seen["refused cap"] > 0)
+        wait_for(lambda: receiver.state() == receiver.before)
+
+
+# Settings
+
+
+@mark.parametrize("knob", list(KNOBS))
+@inside(modules=SCHED)
+def test_a_knob_takes_what_it_should_and_nothing_else(knob: str) -> None:
+    path = ROOT / "sched" / knob
+    default = path.read_text()
+    good = KNOBS[knob]
+    assert default == good[-1] + "\n"
+    for value in good:
+        for text in (value, value + "\n"):
+            write(path, text)
+            assert path.read_text() == value + "\n"
+    bad = [*BAD_FOR[knob], "\n", "\0", "\n\n", good[0] + "\n\n", "1" * 5000]
+    if knob != "exempt":  # a program may have any name
+        bad += [*BAD, good[0] + "\r\n", good[0] + " "]
+    for text in bad:
+        assert error_of(partial(write, path, text)) == "Invalid argument", repr(text)
+        assert path.read_text() == default, repr(text)
+
+
+@inside(modules=SCHED)
+def test_its_files_are_its_parameters() -> None:
+    files = list((ROOT / "sched").iterdir())
+    assert {file.name for file in files} == set(KNOBS)
+    for file in files:
+        assert stat.S_IMODE(file.stat().st_mode) == 0o644
+        parameter = Path("/sys/module/pf_sched/parameters") / file.name
+        assert parameter.read_text() == file.read_text()
+        assert stat.S_IMODE(parameter.stat().st_mode) == 0o444
+
+
+@mark.parametrize("capability", ["net_admin", "sys_nice"])
+@inside(modules=SCHED)
+def test_only_who_may_schedule_others_writes(capability: str) -> None:
+    before = {file: file.read_text() for file in (ROOT / "sched").iterdir()}
+    for file in before:
+        command = ["setpriv", f"--bounding-set=-{capability}", "sh", "-c", f"echo 1 > {file}"]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert done.returncode and "ermi" in done.stderr, file
+    assert {file: file.read_text() for file in before} == before
+
+
+# Coming and going
+
+
+@mark.cpus(2)
+@inside(timeout=200, load=False)
+def test_loading_and_unloading_while_somebody_is_raised(ten_cycles: int) -> None:
+    Path("/sys/kernel/rcu_expedited").write_text("1")
+    with attending(), running(hog, 2), receiving(of_low_priority_and_accurate) as receiver:
+        children = []
+        with flood(receiver.port):
+            for cycle in range(10):
+                lever = LEVERS[(10 * ten_cycles + cycle) % len(LEVERS)]
+                insmod("pf_common")
+                insmod("pf_sched", lever=lever)
+                wait_for(boosted)
+                assert boosted() == {lever: 1}
+                if cycle % 2:
+                    children.append(receiver.fork())
+                rmmod("pf_sched")
+                assert receiver.state() == receiver.before, lever
+                rmmod("pf_common")
+        assert all(state(child) == receiver.before for child in children)
+        for child in children:
+            end(child)
+    Path("/sys/kernel/rcu_expedited").write_text("0")
+
+
+@mark.cpus(2)
+@inside(timeout=200, modules=SCHED)
+def test_receivers_that_come_and_go_while_they_are_raised() -> None:
+    """Killed, executing, closing, forking, at any moment; the kernel's log is the judge."""
+    with attending(), knobs(apart=0, hold=20), running(hog):
+        seen = Counting()
+        for turn in range(30):
+            set_knob("sched/lever", LEVERS[turn % 3])
+            with receiving(in_thread=bool(turn & 1)) as one, receiving() as other:
+                calm()
+                with flood(one.port, other.port):
+                    wait_for(boosted)
+                    time.sleep(random.random() / 20)
+                    child = one.fork()
+                    random.choice((one.close, one.execute, one.leave, lambda: end(one.pid)))()
+                    other.close()
+                wait_for(partial(is_restored, other), 2)
+                end(child)
+        set_knob("sched/lever", "auto")
+        wait_for(lambda: not boosted())
+        grown = seen.all()
+        assert grown["elected"] == sum(n for name, n in grown.items() if "restored" in name)
