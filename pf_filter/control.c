@@ -40,7 +40,8 @@
 #define WINDOW_US	100000		/* over which losses are averaged */
 #define TRIAL		HZ		/* by then shedding has to help */
 #define GIVEN_UP	(10 * HZ)
-#define PATIENCE_US	100000		/* a queue that clears sooner is a burst, caught up with */
+#define LOST_EVERY	(HZ / 10)	/* so often the estimator looks for losses */
+#define PATIENCE_US	150000		/* a queue that clears sooner is a burst, caught up with */
 
 /**
  * struct level - the receivers of one level on one CPU
@@ -79,6 +80,7 @@ enum answer {
  * @state: whether harm is answered
  * @standing: pflow_load.standing_ns at the last tick
  * @lost: pflow_load.lost at the last tick
+ * @lost_at: jiffies when it last rose, with the lowest bit set; 0 for not lately
  * @polled: pflow_load.polled at the last tick
  * @load: packets taken from devices in MEMORY ticks
  * @sheddable: those of them that could be shed
@@ -103,6 +105,7 @@ struct control {
 	enum answer state;
 	u64 standing;
 	u32 lost;
+	u32 lost_at;
 	u32 polled;
 	u32 load;
 	u32 sheddable;
@@ -281,13 +284,19 @@ static u32 share_of(u64 part_ns, u32 whole_us)
 		     PFLOW_ONE);
 }
 
-static u32 queue_pressure(struct control *control, const struct pflow_load *load, u32 elapsed_us)
+/* A loss counts until the estimator has looked again. */
+static u32 queue_pressure(struct control *control, const struct pflow_load *load, u32 elapsed_us,
+			  u32 now)
 {
 	u64 standing = READ_ONCE(load->standing_ns);
 	u32 lost = READ_ONCE(load->lost);
 	u32 pressure = share_of(standing - control->standing, elapsed_us);
 
 	if (lost != control->lost)
+		control->lost_at = now | 1;
+	else if (control->lost_at && time_after32(now, control->lost_at + LOST_EVERY))
+		control->lost_at = 0;
+	if (control->lost_at)
 		pressure = PFLOW_ONE;
 	control->standing = standing;
 	control->lost = lost;
@@ -307,7 +316,7 @@ static bool lasting(struct control *control, u32 pressure, u32 elapsed_us)
 static void step_queue(struct control *control, const struct pflow_load *load,
 		       u32 elapsed_us, u32 now, u16 *list)
 {
-	u32 pressure = queue_pressure(control, load, elapsed_us);
+	u32 pressure = queue_pressure(control, load, elapsed_us, now);
 	u32 polled = READ_ONCE(load->polled);
 	u16 served = served_level(control, load, now);
 	unsigned int n;
