@@ -4,8 +4,8 @@
  * /proc/packetflow afterwards, both through the same parser.
  *
  * Writing takes CAP_NET_ADMIN in the initial user namespace, and what else the
- * module asks for, of the process that opened the file and of the one that writes. What does not parse changes
- * nothing.
+ * module asks for, of the process that opened the file and of the one that
+ * writes. What does not parse changes nothing.
  */
 #include <linux/capability.h>
 #include <linux/fs.h>

@@ -125,6 +125,7 @@ u8 pflow_task_rank(const struct task_struct *task)
 
 	if (unlikely(READ_ONCE(pinned))) {
 		for (i = 0; i < PINS; i++)
+			/* Pairs with pflow_rank_pin(). */
 			if (smp_load_acquire(&pins[i].task) == task)
 				return READ_ONCE(pins[i].rank);
 	}

@@ -10,6 +10,7 @@
 #include "sched.h"
 
 #define EXEMPT_MOST	32	/* programs */
+#define EXEMPT_DEFAULT	"none"
 
 struct exempt_list {
 	struct rcu_head rcu;
@@ -74,7 +75,7 @@ struct pflow_knob sched_knobs[SCHED_KNOBS] = {
 		"what raised threads may take together; the rest is left to everybody else",
 	},
 	[SCHED_KNOB_ESCAPE] = {
-		.name = "escape", .unit = "0 or 1", .max = 1,
+		.name = "escape", .unit = "0 or 1", .max = 1, .fallback = 0,
 		.help =
 		"1 raises by a real-time class also in a cgroup with the cpu controller, whose cpu.max such a thread escapes",
 	},
@@ -105,7 +106,7 @@ MODULE_PARM_DESC(cap, "percent of a CPU for all that are raised (default 75)");
 module_param_cb(escape, &pflow_knob_param_ops, &sched_knobs[SCHED_KNOB_ESCAPE], 0444);
 MODULE_PARM_DESC(escape, "1 lets raised threads escape their cgroup's cpu.max (default 0)");
 module_param_cb(exempt, &pflow_knob_param_ops, &sched_knobs[SCHED_KNOB_EXEMPT], 0444);
-MODULE_PARM_DESC(exempt, "names of programs never raised (default none)");
+MODULE_PARM_DESC(exempt, "names of programs never raised (default " EXEMPT_DEFAULT ")");
 
 /* Called under the lock of all knobs. */
 static int exempt_parse(struct pflow_knob *knob, char *text)
@@ -115,7 +116,7 @@ static int exempt_parse(struct pflow_knob *knob, char *text)
 
 	if (!list)
 		return -ENOMEM;
-	if (strcmp(text, "none")) {
+	if (strcmp(text, EXEMPT_DEFAULT)) {
 		while ((name = strsep(&text, ","))) {
 			if (!*name || list->number == EXEMPT_MOST ||
 			    strscpy(list->comm[list->number++], name, TASK_COMM_LEN) < 0) {
@@ -138,7 +139,7 @@ static void exempt_show(const struct pflow_knob *knob, struct seq_file *m)
 	rcu_read_lock();
 	list = rcu_dereference(exempt_list);
 	if (!list || !list->number)
-		seq_puts(m, "none");
+		seq_puts(m, EXEMPT_DEFAULT);
 	else
 		for (i = 0; i < list->number; i++)
 			seq_printf(m, "%s%s", i ? "," : "", list->comm[i]);
