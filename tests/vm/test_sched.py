@@ -232,6 +232,24 @@ def test_the_lever_is_one_that_counts_where_the_receiver_stands(grouped: bool) -
         wait_for(lambda: receiver.state() == receiver.before)
 
 
+@inside(modules=SCHED)
+def test_where_nice_is_not_enough_a_class_above_is_taken() -> None:
+    switch = Path("/proc/sys/kernel/sched_autogroup_enabled")
+    with ExitStack() as stack:
+        stack.callback(switch.write_text, switch.read_text())
+        switch.write_text("0")
+        stack.enter_context(starving("auto"))
+        # It wants all of the CPU; one that waits of its own accord gains nothing above.
+        receiver = stack.enter_context(receiving(work=0.001, pause=0))
+        seen = Counting()
+        calm()
+        with flood(receiver.port, burst=4, pause=0.002):
+            await_raised(receiver, "nice")
+            await_raised(receiver, "rr")
+        wait_for(lambda: receiver.state() == receiver.before)
+        assert seen["restored weak"] >= 1
+
+
 # Every way a boost ends
 
 
