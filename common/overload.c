@@ -68,7 +68,9 @@ static void estimator(struct work_struct *work);
 static DECLARE_DELAYED_WORK(estimator_work, estimator);
 static struct workqueue_struct *queue;
 static bool sampling;
+static bool learn_asked;
 static u32 last_sample;
+static u32 last_learnt;
 static u32 last_scan;
 
 /**
@@ -92,6 +94,20 @@ void pflow_load_raise(int cpu)
 	mod_delayed_work(queue, &estimator_work, 0);
 }
 EXPORT_SYMBOL_GPL(pflow_load_raise);
+
+/**
+ * pflow_load_learn() - somebody wants to know who receives, and does not
+ *
+ * Heeded under pressure, and once a second at most.
+ *
+ * Context: any.
+ */
+void pflow_load_learn(void)
+{
+	if (!READ_ONCE(learn_asked))
+		WRITE_ONCE(learn_asked, true);
+}
+EXPORT_SYMBOL_GPL(pflow_load_learn);
 
 /**
  * pflow_cpu_idle_us() - how long a CPU has been idle since boot
@@ -266,7 +282,13 @@ static bool due(u32 last, u32 every)
  */
 static bool learning(unsigned int round)
 {
-	return round < LEARN_FIRST || !(round % LEARN_AGAIN);
+	bool asked = READ_ONCE(learn_asked) && due(last_learnt, HZ);
+
+	if (!asked && round >= LEARN_FIRST && round % LEARN_AGAIN)
+		return false;
+	WRITE_ONCE(learn_asked, false);
+	last_learnt = jiffies;
+	return true;
 }
 
 static void estimator(struct work_struct *work)

@@ -154,6 +154,7 @@ DECLARE_PER_CPU_ALIGNED(struct pflow_load, pflow_load);
 #define PFLOW_PRESSED_FOR	HZ	/* since the last sign of overload */
 
 void pflow_load_raise(int cpu);
+void pflow_load_learn(void);
 u64 pflow_cpu_idle_us(int cpu);
 
 /**

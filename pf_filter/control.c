@@ -40,8 +40,8 @@
 #define WINDOW_US	100000		/* over which losses are averaged */
 #define TRIAL		HZ		/* by then shedding has to help */
 #define GIVEN_UP	(10 * HZ)
-#define LOST_EVERY	(HZ / 10)	/* so often the estimator looks for losses */
-#define PATIENCE_US	150000		/* a queue that clears sooner is a burst, caught up with */
+#define LOST_FOR	(HZ / 5)	/* twice as long as the estimator takes to look again */
+#define PATIENCE_US	250000		/* a queue that clears sooner is a burst, caught up with */
 
 /**
  * struct level - the receivers of one level on one CPU
@@ -294,7 +294,7 @@ static u32 queue_pressure(struct control *control, const struct pflow_load *load
 
 	if (lost != control->lost)
 		control->lost_at = now | 1;
-	else if (control->lost_at && time_after32(now, control->lost_at + LOST_EVERY))
+	else if (control->lost_at && time_after32(now, control->lost_at + LOST_FOR))
 		control->lost_at = 0;
 	if (control->lost_at)
 		pressure = PFLOW_ONE;

@@ -112,7 +112,9 @@ static bool fits(const struct pflow_sock *entry, u32 truesize)
 
 static void take_room(struct pflow_sock *entry, u32 truesize)
 {
-	WRITE_ONCE(entry->room, READ_ONCE(entry->room) - truesize);
+	u32 room = READ_ONCE(entry->room);
+
+	WRITE_ONCE(entry->room, room - min(room, truesize));
 }
 
 /* B2, and what a full or filling buffer tells of the receiver. */

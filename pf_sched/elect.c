@@ -13,13 +13,15 @@
  * A slot changes state under one raw lock, which is taken only for a socket that
  * is over the threshold and not elected yet, once a jiffy for each at most. A slot
  * holds its task from CHOSEN to FREE, so a reused process id is never taken for
- * it. It names its socket by an identity that is only compared. A ghost remembers
+ * it, and its socket as long as it is raised, to see whether it still fills: a
+ * closed one is let go within a tick. A ghost remembers
  * for a while whom the boost was for: the parent of a child still under way, how
  * much it ran, and when it was changed last.
  *
  * What the raised take of each CPU is counted, ghosts included, against a budget;
  * when it is spent their boosts end.
  */
+#include <linux/delay.h>
 #include <linux/kthread.h>
 #include <linux/pid.h>
 #include <linux/pid_namespace.h>
@@ -34,8 +36,10 @@
 #define SLOTS		32
 #define SLOTS_SPARE	8	/* ghosts make room below that */
 #define TICK		msecs_to_jiffies(10)
+#define RECEIVED_FOR	(2 * PFLOW_HOLD)	/* receive calls are looked at every 5 s */
 #define TICK_IDLE	(HZ / 4)	/* only ghosts are left */
 #define GHOST_FOR	(10 * HZ)
+#define UNDER_WAY_MS	100	/* a fork is seldom longer */
 #define LATELY		(10 * HZ)	/* the hook stays armed so long after a boost */
 #define ADAPT		HZ	/* between two steps of an automatic number of elected */
 #define KNOWN_NEED	5	/* ticks of a boost that tell how much a thread needs */
@@ -66,7 +70,7 @@ enum refusal {
  * struct slot - a boost and its life
  * @state: see above
  * @boost: the thread, and how it is raised
- * @sk: the socket that fills, an identity with @cookie
+ * @sk: the socket that fills, held from CHOSEN to OVER
  * @cookie: its cookie
  * @rank: of the thread before
  * @until: jiffies at which the boost ends unless the socket still fills
@@ -76,13 +80,12 @@ enum refusal {
  * @ran_ns: CPU time of the thread at the last tick
  * @boosted_ns: CPU time it took in this boost
  * @ticks: of this boost so far
- * @seen_until: @until at the last tick
  * @full_ticks: ticks in a row in which the buffer was over the threshold
  */
 struct slot {
 	enum state state;
 	struct boost boost;
-	const struct sock *sk;
+	struct sock *sk;
 	u64 cookie;
 	u8 rank;
 	u32 until;
@@ -92,7 +95,6 @@ struct slot {
 	u64 ran_ns;
 	u64 boosted_ns;
 	unsigned int ticks;
-	u32 seen_until;
 	unsigned int full_ticks;
 };
 
@@ -156,18 +158,6 @@ static u32 hold_until(void)
 static void kick(void)
 {
 	kthread_mod_delayed_work(thread, &tick_work, 0);
-}
-
-/* An elected one's socket still fills. Lockless: at worst the boost ends a hold early. */
-static void refresh(const struct sock *sk)
-{
-	u32 until = hold_until();
-	unsigned int i;
-
-	for (i = 0; i < SLOTS; i++)
-		if (READ_ONCE(slots[i].sk) == sk && active(&slots[i]) &&
-		    READ_ONCE(slots[i].until) != until)
-			WRITE_ONCE(slots[i].until, until);
 }
 
 static void set_elected(const struct slot *slot, bool on)
@@ -254,7 +244,8 @@ static struct task_struct *receiver(const struct pflow_sock *entry)
 {
 	struct task_struct *task;
 
-	if (READ_ONCE(entry->learnt) != PFLOW_RECEIVES)
+	if (READ_ONCE(entry->learnt) != PFLOW_RECEIVES ||
+	    !time_before32((u32)jiffies, READ_ONCE(entry->last_received) + RECEIVED_FOR))
 		return NULL;
 	task = pid_task(find_pid_ns(READ_ONCE(entry->pid), &init_pid_ns), PIDTYPE_PID);
 	if (!task || task->tgid != READ_ONCE(entry->tgid) ||
@@ -287,7 +278,7 @@ static int worthy(const struct task_struct *task, u8 rank, const struct slot *la
 }
 
 static void promote(struct slot *slot, struct task_struct *task, const struct pflow_sock *entry,
-		    enum boost_lever lever)
+		    struct sock *sk, enum boost_lever lever)
 {
 	unsigned int number, place = place_of(slot->rank, &number);
 
@@ -296,7 +287,7 @@ static void promote(struct slot *slot, struct task_struct *task, const struct pf
 		slot->boost = (struct boost){ .task = get_task_struct(task) };
 	slot->boost.lever = lever;
 	slot->cookie = entry->cookie;
-	WRITE_ONCE(slot->sk, entry->sk);
+	slot->sk = sk;
 	slot->until = hold_until();
 	slot->changed = jiffies;
 	slot->exec_id = READ_ONCE(task->self_exec_id);
@@ -318,7 +309,7 @@ static void promote(struct slot *slot, struct task_struct *task, const struct pf
 }
 
 /* Under the lock and RCU. Return: why not, or -1. */
-static int elect(struct pflow_sock *entry)
+static int elect(struct pflow_sock *entry, struct sock *sk)
 {
 	struct task_struct *task = receiver(entry);
 	enum boost_lever lever;
@@ -326,15 +317,13 @@ static int elect(struct pflow_sock *entry)
 	int refusal;
 	u8 rank;
 
-	if (!task)
+	if (!task) {
+		pflow_load_learn();
 		return REFUSED_UNKNOWN;
-	slot = slot_of(task);
-	if (slot && slot->state != GHOST) {
-		/* By another socket of its own, already. */
-		if (active(slot))
-			WRITE_ONCE(slot->until, hold_until());
-		return -1;
 	}
+	slot = slot_of(task);
+	if (slot && slot->state != GHOST)
+		return -1;	/* by another socket of its own, already */
 	rank = pflow_task_rank(task);
 	refusal = worthy(task, rank, slot, &lever);
 	if (refusal >= 0)
@@ -346,8 +335,12 @@ static int elect(struct pflow_sock *entry)
 	slot = slot ?: slot_of(NULL);
 	if (stopping || !place_for(rank) || !slot || pflow_rank_pin(task, rank))
 		return REFUSED_PLACE;
+	if (!refcount_inc_not_zero(&sk->sk_refcnt)) {
+		pflow_rank_unpin(task);	/* being closed: UDP delivers under RCU alone */
+		return REFUSED_UNKNOWN;
+	}
 	slot->rank = rank;
-	promote(slot, task, entry, lever);
+	promote(slot, task, entry, sk, lever);
 	return -1;
 }
 
@@ -373,12 +366,10 @@ void boost_consider(struct sock *sk)
 	entry = pflow_sock_find(sk);
 	if (!entry)
 		goto out;
-	if (test_bit(PFLOW_SOCK_PP, &entry->flags)) {
-		refresh(sk);
-		goto out;
-	}
+	if (test_bit(PFLOW_SOCK_PP, &entry->flags))
+		goto out;	/* already; the thread looks after it */
 	raw_spin_lock_irqsave(&slots_lock, irq);
-	refusal = elect(entry);
+	refusal = elect(entry, sk);
 	if (refusal >= 0)
 		refused[refusal]++;
 	raw_spin_unlock_irqrestore(&slots_lock, irq);
@@ -418,6 +409,8 @@ void boost_child(const struct task_struct *parent, struct task_struct *child)
 		if (before->reset_on_fork && nice < 0)
 			nice = 0;
 		set_user_nice(child, nice);
+		if (slot->boost.lever != LEVER_NICE && before->slice_ns && !before->reset_on_fork)
+			pflow_set_custom_slice(child, before->slice_ns);
 		if (!child->default_timer_slack_ns) {
 			child->timer_slack_ns = before->timer_slack_ns;
 			child->default_timer_slack_ns = before->timer_slack_ns;
@@ -436,11 +429,17 @@ bool boost_lately(void)
 	return READ_ONCE(ever) && time_before32((u32)jiffies, READ_ONCE(last_boost) + LATELY);
 }
 
-/* Nice was not enough, and there is something that might be. */
+/* The lever was not enough, and there is something that might be. */
 static bool too_weak(struct slot *slot)
 {
 	enum boost_lever lever;
 
+	/* It was reserved less than it needs now: next time, all there is. */
+	if (slot->boost.lever == LEVER_DEADLINE && slot->boost.need &&
+	    slot->full_ticks >= WEAK_AFTER) {
+		slot->boost.need = 0;
+		return true;
+	}
 	if (slot->boost.lever != LEVER_NICE || slot->full_ticks < WEAK_AFTER ||
 	    sched_knob(SCHED_KNOB_LEVER) ||
 	    lever_choose(slot->boost.task, true, &lever) || lever == LEVER_NICE)
@@ -462,7 +461,7 @@ static bool ends(struct slot *slot, enum boost_end *end)
 		*end = END_EXITED;
 	else if (READ_ONCE(task->self_exec_id) != slot->exec_id)
 		*end = END_EXEC;
-	else if (!open)
+	else if (!open || sock_flag(slot->sk, SOCK_DEAD))
 		*end = END_CLOSED;
 	else if (stopping || sched_knob(SCHED_KNOB_MODE) == SCHED_MODE_OBSERVE)
 		*end = END_STOPPED;
@@ -470,7 +469,7 @@ static bool ends(struct slot *slot, enum boost_end *end)
 		*end = END_CHANGED;
 	else if (per_cpu(budget_us, task_cpu(task)) < 0)
 		*end = END_CAP;
-	else if (time_after32((u32)jiffies, READ_ONCE(slot->until)))
+	else if (time_after32((u32)jiffies, slot->until))
 		*end = END_EXPIRED;
 	else if (too_weak(slot))
 		*end = END_WEAK;
@@ -485,7 +484,6 @@ static void account_slot(struct slot *slot, unsigned int cap)
 	s32 *budget = per_cpu_ptr(&budget_us, task_cpu(slot->boost.task));
 	u64 ran_ns = READ_ONCE(slot->boost.task->se.sum_exec_runtime);
 	u64 took_ns = ran_ns - slot->ran_ns;
-	u32 until = READ_ONCE(slot->until);
 
 	slot->ran_ns = ran_ns;
 	*budget = pflow_budget_step(*budget, div_u64(took_ns, NSEC_PER_USEC), 0, cap);
@@ -498,8 +496,12 @@ static void account_slot(struct slot *slot, unsigned int cap)
 		slot->boost.need = clamp_t(u64, div64_u64(slot->boosted_ns * 100, raised_ns),
 					   1, 100);
 	}
-	slot->full_ticks = until != slot->seen_until ? slot->full_ticks + 1 : 0;
-	slot->seen_until = until;
+	if (boost_fills(slot->sk)) {
+		slot->full_ticks++;
+		slot->until = hold_until();
+	} else {
+		slot->full_ticks = 0;
+	}
 }
 
 /* What the raised, and those raised a moment ago, took of each CPU since the last tick. */
@@ -538,7 +540,6 @@ static bool put(struct slot *slot)
 	if (slot->state == GHOST) {
 		task = slot->boost.task;
 		WRITE_ONCE(slot->boost.task, NULL);
-		WRITE_ONCE(slot->sk, NULL);
 		WRITE_ONCE(slot->state, FREE);
 	}
 	raw_spin_unlock_irqrestore(&slots_lock, irq);
@@ -550,8 +551,15 @@ static bool put(struct slot *slot)
 /* The thread's own: only it takes a slot from CHOSEN, OVER and GHOST further. */
 static void pull(struct slot *slot)
 {
+	const struct task_struct *task = slot->boost.task;
 	unsigned long irq;
-	int err = lever_realtime(&slot->boost, sched_knob(SCHED_KNOB_CAP));
+	int err = -ESRCH;
+
+	/* Somebody may have been quicker since the election. */
+	if (READ_ONCE(task->policy) == SCHED_NORMAL && !(READ_ONCE(task->flags) & PF_EXITING)) {
+		lever_save(&slot->boost);
+		err = lever_realtime(&slot->boost, sched_knob(SCHED_KNOB_CAP));
+	}
 
 	raw_spin_lock_irqsave(&slots_lock, irq);
 	slot->changed = jiffies;
@@ -569,11 +577,14 @@ static void lay_down(struct slot *slot)
 {
 	unsigned long irq;
 
-	if (slot->boost.lever != LEVERS && slot->end != END_EXITED &&
-	    lever_untouched(&slot->boost))
+	enum boost_lever lever = slot->boost.lever;
+
+	/* A dead deadline task has left its class already. */
+	if (lever != LEVERS && !(slot->end == END_EXITED && lever == LEVER_DEADLINE))
 		lever_restore(&slot->boost);
 	set_elected(slot, false);
-	trace_restore(slot->boost.task, slot->boost.lever, slot->end);
+	sock_put(slot->sk);
+	trace_restore(slot->boost.task, lever, slot->end);
 	pflow_rank_unpin(slot->boost.task);
 	raw_spin_lock_irqsave(&slots_lock, irq);
 	ended[slot->end]++;
@@ -585,7 +596,7 @@ static void lay_down(struct slot *slot)
 static bool gone(const struct slot *slot, unsigned int spare)
 {
 	return slot->state == GHOST &&
-	       (stopping || slot->end == END_EXITED || spare < SLOTS_SPARE ||
+	       (slot->end == END_EXITED || spare < SLOTS_SPARE ||
 		time_after32((u32)jiffies, slot->changed + GHOST_FOR));
 }
 
@@ -602,8 +613,11 @@ static void tick(struct kthread_work *work)
 	for (i = 0; i < SLOTS; i++) {
 		enum boost_end end;
 
-		if (active(&slots[i]) && ends(&slots[i], &end))
-			finish(&slots[i], end);
+		if (!active(&slots[i]) || !ends(&slots[i], &end))
+			continue;
+		if (slots[i].state == CHOSEN)
+			slots[i].boost.lever = LEVERS;	/* never pulled */
+		finish(&slots[i], end);
 	}
 	adapt();
 	raw_spin_unlock_irqrestore(&slots_lock, irq);
@@ -644,6 +658,11 @@ int boost_setup(void)
 	for_each_possible_cpu(cpu)
 		per_cpu(budget_us, cpu) = 0;
 	stopping = false;
+	ever = false;
+	place_wanted = false;
+	budget_spent = false;
+	most = 2;
+	adapted = jiffies;
 	tick_at_ns = ktime_get_ns();
 	return 0;
 }
@@ -657,6 +676,7 @@ int boost_setup(void)
 void boost_teardown(void)
 {
 	unsigned long irq;
+	unsigned int i;
 
 	raw_spin_lock_irqsave(&slots_lock, irq);
 	stopping = true;
@@ -666,6 +686,10 @@ void boost_teardown(void)
 	kthread_flush_work(&tick_work.work);
 	kthread_cancel_delayed_work_sync(&tick_work);
 	kthread_destroy_worker(thread);
+	/* Children that were copied just before are still looked after. */
+	msleep(UNDER_WAY_MS);
+	for (i = 0; i < SLOTS; i++)
+		put(&slots[i]);
 }
 
 /**

@@ -2,8 +2,9 @@
 /*
  * A child does not inherit its parent's boost.
  *
- * The scheduler's fork tracepoint passes the child complete and not yet running.
- * It is not exported by name, but may be found and attached to like any other.
+ * The tracepoint task_newtask passes the child complete and not yet running, the
+ * kernel's own workers on behalf of a process (io_uring) included. It is not
+ * exported by name, but may be found and attached to like any other.
  *
  * Context: the parent's, preemption off.
  */
@@ -13,14 +14,14 @@
 
 static struct tracepoint *forked;
 
-static void on_fork(void *unused, struct task_struct *parent, struct task_struct *child)
+static void on_fork(void *unused, struct task_struct *child, unsigned long clone_flags)
 {
-	boost_child(parent, child);
+	boost_child(current, child);
 }
 
 static void find(struct tracepoint *tracepoint, void *unused)
 {
-	if (!strcmp(tracepoint->name, "sched_process_fork"))
+	if (!strcmp(tracepoint->name, "task_newtask"))
 		forked = tracepoint;
 }
 
@@ -33,7 +34,7 @@ int fork_setup(void)
 {
 	for_each_kernel_tracepoint(find, NULL);
 	if (!forked) {
-		pr_err("no tracepoint sched_process_fork: children would inherit boosts; refusing to start\n");
+		pr_err("no tracepoint task_newtask: children would inherit boosts; refusing to start\n");
 		return -ENOENT;
 	}
 	return tracepoint_probe_register(forked, on_fork, NULL);

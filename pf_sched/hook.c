@@ -29,6 +29,18 @@ static u32 waiting(const struct sock *sk)
 	return sk->sk_protocol == IPPROTO_UDP ? pflow_udp_waiting(sk) : pflow_rmem(sk);
 }
 
+/**
+ * boost_fills() - is a socket's buffer fuller than the threshold?
+ * @sk: UDP or TCP; the caller holds it
+ *
+ * Context: any. Return: whether it is.
+ */
+bool boost_fills(const struct sock *sk)
+{
+	return pflow_fills(waiting(sk), READ_ONCE(sk->sk_rcvbuf),
+			   sched_knob(SCHED_KNOB_THRESHOLD));
+}
+
 /* sock_def_readable(struct sock *sk) */
 static int on_data_ready(struct kprobe *kp, struct pt_regs *regs)
 {
@@ -36,10 +48,11 @@ static int on_data_ready(struct kprobe *kp, struct pt_regs *regs)
 
 	if (sk->sk_family != AF_INET && sk->sk_family != AF_INET6)
 		return 0;
-	if (sk->sk_protocol != IPPROTO_UDP && sk->sk_protocol != IPPROTO_TCP)
+	/* By type too: a raw socket bears the protocol and is no UDP socket. */
+	if (!(sk->sk_type == SOCK_DGRAM && sk->sk_protocol == IPPROTO_UDP) &&
+	    !(sk->sk_type == SOCK_STREAM && sk->sk_protocol == IPPROTO_TCP))
 		return 0;
-	if (!pflow_fills(waiting(sk), READ_ONCE(sk->sk_rcvbuf),
-			 sched_knob(SCHED_KNOB_THRESHOLD))) {
+	if (!boost_fills(sk)) {
 		this_cpu_inc(below);
 		return 0;
 	}

@@ -23,6 +23,8 @@
 
 #define RR_PRIORITY	1
 #define PERIOD_NS	(10 * NSEC_PER_MSEC)
+#define PERIOD_MOST_NS	(4 * NSEC_PER_SEC)	/* about the most there may be */
+#define RUNTIME_LEAST_NS	1024
 #define NEED_LEAST	5	/* percent of a CPU */
 
 static const char * const names[LEVERS] = {
@@ -212,32 +214,65 @@ bool lever_untouched(const struct boost *boost)
 	}
 }
 
-/**
- * lever_restore() - schedule a thread as before
- * @boost: raised and untouched
- *
- * Nice may have been set by somebody else while a real-time class hid it; that
- * stays.
- *
- * Context: process, may sleep.
+/*
+ * A deadline task that leaves its class while it sleeps keeps its bandwidth
+ * reserved for ever (seen on 6.1, 6.12 and 7.2). So it first gives back all but what
+ * counts as nothing. It leaves by way of round robin, which does not touch nice, as
+ * the way out of deadline may sleep and somebody renice meanwhile.
  */
-void lever_restore(const struct boost *boost)
+static void leave_deadline(struct boost *boost)
 {
-	struct task_struct *task = boost->task;
+	struct sched_attr nothing = {
+		.size = sizeof(nothing),
+		.sched_policy = SCHED_DEADLINE,
+		.sched_flags = SCHED_FLAG_RESET_ON_FORK,
+		.sched_runtime = RUNTIME_LEAST_NS,
+		.sched_deadline = PERIOD_MOST_NS,
+		.sched_period = PERIOD_MOST_NS,
+	};
+
+	sched_setattr_nocheck(boost->task, &nothing);
+	if (!set_rr(boost))
+		boost->lever = LEVER_RR;
+}
+
+static void leave_realtime(const struct boost *boost)
+{
 	struct sched_attr attr = {
 		.size = sizeof(attr),
 		.sched_policy = SCHED_NORMAL,
-		.sched_nice = task_nice(task),
 		.sched_flags = boost->before.reset_on_fork ? SCHED_FLAG_RESET_ON_FORK : 0,
 		.sched_runtime = boost->before.slice_ns,
+		.sched_nice = task_nice(boost->task),
 	};
 
+	/* Refused only of a task that is gone. */
+	sched_setattr_nocheck(boost->task, &attr);
+}
+
+/**
+ * lever_restore() - schedule a thread as before
+ * @boost: raised
+ *
+ * What somebody else set meanwhile stays: a nice level, also one that a real-time
+ * class hides, and another class. What else the boost did is undone even then.
+ *
+ * Context: process, may sleep.
+ */
+void lever_restore(struct boost *boost)
+{
+	struct task_struct *task = boost->task;
+
 	if (boost->lever == LEVER_NICE) {
-		set_user_nice(task, boost->before.nice);
+		if (task_nice(task) == boost->nice)
+			set_user_nice(task, boost->before.nice);
 		return;
 	}
-	/* Refused only of a task that is gone. */
-	sched_setattr_nocheck(task, &attr);
-	if (!task->timer_slack_ns || task->timer_slack_ns == task->default_timer_slack_ns)
+	if (boost->lever == LEVER_DEADLINE && lever_untouched(boost))
+		leave_deadline(boost);
+	if (lever_untouched(boost))
+		leave_realtime(boost);
+	/* A thread that comes back from a real-time class gets the default. */
+	if (task->prio >= MAX_RT_PRIO && task->timer_slack_ns == task->default_timer_slack_ns)
 		task->timer_slack_ns = boost->before.timer_slack_ns;
 }

@@ -64,7 +64,8 @@ unsigned int pflow_boost_levels(unsigned int levels, unsigned int place, unsigne
  * @elapsed_us: how long since
  * @cap: percent of the CPU that they may take
  *
- * A token bucket that holds what may be taken in %PFLOW_BUDGET_US.
+ * A token bucket that holds what may be taken in %PFLOW_BUDGET_US, and forgives
+ * what was taken beyond all of that time.
  *
  * Context: any. Return: what they may now.
  */
@@ -75,5 +76,5 @@ s32 pflow_budget_step(s32 budget_us, u32 used_us, u32 elapsed_us, unsigned int c
 
 	if (budget > full)
 		budget = full;
-	return budget < -full ? -full : budget;
+	return budget < -(s64)PFLOW_BUDGET_US ? -(s64)PFLOW_BUDGET_US : budget;
 }

@@ -103,7 +103,7 @@ void lever_save(struct boost *boost);
 void lever_nice(struct boost *boost, unsigned int levels);
 int lever_realtime(struct boost *boost, unsigned int cap);
 bool lever_untouched(const struct boost *boost);
-void lever_restore(const struct boost *boost);
+void lever_restore(struct boost *boost);
 const char *lever_name(enum boost_lever lever);
 
 /* fork.c */
@@ -120,6 +120,7 @@ void boost_status(struct seq_file *m);
 void boost_metrics(struct seq_file *m);
 
 /* hook.c */
+bool boost_fills(const struct sock *sk);
 int hook_setup(void);
 void hook_teardown(void);
 void hook_pressure(bool pressed);

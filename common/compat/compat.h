@@ -69,6 +69,15 @@ static inline u64 pflow_custom_slice(const struct task_struct *task)
 #endif
 }
 
+/* For a thread that does not run yet. */
+static inline void pflow_set_custom_slice(struct task_struct *task, u64 slice_ns)
+{
+#if defined(PFLOW_HAVE_CUSTOM_SLICE)
+	task->se.custom_slice = 1;
+	task->se.slice = slice_ns;
+#endif
+}
+
 /* Backlog drops: a plain counter, atomic from 6.5, per node from 6.18. */
 static inline unsigned int pflow_softnet_dropped(struct softnet_data *sd)
 {

@@ -137,7 +137,6 @@ SETTINGS = {
     "observe": lambda: Modules("pf_filter", filter={"mode": "observe"}),
     "sched": lambda: Modules("pf_sched"),
     "sched-nice": lambda: Modules("pf_sched", sched={"lever": "nice"}),
-    "sched-group": lambda: Modules("pf_sched", sched={"lever": "group"}),
     "sched-deadline": lambda: Modules("pf_sched", sched={"lever": "deadline"}),
     "sched-rr": lambda: Modules("pf_sched", sched={"lever": "rr"}),
     "both": lambda: Modules("pf_filter", "pf_sched"),

@@ -612,8 +612,10 @@ def to_fifo(tid: int) -> None:
 CHANGES: dict[str, Callable[[int], None]] = {"batch": to_batch, "fifo": to_fifo}
 
 
+# Not deadline: a thread that somebody else takes out of that class while it sleeps
+# leaves its bandwidth reserved on a stock kernel, which the next test would find.
 @mark.parametrize("change", list(CHANGES))
-@mark.parametrize("lever", LEVERS)
+@mark.parametrize("lever", [lever for lever in LEVERS if lever != "deadline"])
 @inside(modules=SCHED)
 def test_another_class_given_meanwhile_stays(lever: str, change: str) -> None:
     """And the rest, which nobody else has changed, is as before."""
