@@ -250,6 +250,21 @@ static void leave_realtime(const struct boost *boost)
 	sched_setattr_nocheck(boost->task, &attr);
 }
 
+/*
+ * Is a nice level still lent, in whole or in part? One between what was lent and what
+ * was before may be all that its owner, who may lower it freely, kept of the loan. It
+ * is left where the owner might have set it without; an administrator's renice into
+ * that range cannot be told apart, and is taken back.
+ */
+static bool lent(const struct boost *boost)
+{
+	int nice = task_nice(boost->task);
+
+	if (nice <= boost->nice || nice >= boost->before.nice)
+		return nice == boost->nice;
+	return nice_to_rlimit(nice) > task_rlimit(boost->task, RLIMIT_NICE);
+}
+
 /**
  * lever_restore() - schedule a thread as before
  * @boost: raised
@@ -264,7 +279,7 @@ void lever_restore(struct boost *boost)
 	struct task_struct *task = boost->task;
 
 	if (boost->lever == LEVER_NICE) {
-		if (task_nice(task) == boost->nice)
+		if (lent(boost))
 			set_user_nice(task, boost->before.nice);
 		return;
 	}
