@@ -119,7 +119,8 @@ static int exempt_parse(struct pflow_knob *knob, char *text)
 	if (strcmp(text, EXEMPT_DEFAULT)) {
 		while ((name = strsep(&text, ","))) {
 			name = strim(name);
-			if (!*name || !strcmp(name, EXEMPT_DEFAULT) || list->number == EXEMPT_MOST ||
+			if (!*name || !strcmp(name, EXEMPT_DEFAULT) ||
+			    list->number == EXEMPT_MOST ||
 			    strscpy(list->comm[list->number++], name, TASK_COMM_LEN) < 0) {
 				kfree(list);
 				return -EINVAL;

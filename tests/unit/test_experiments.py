@@ -182,7 +182,7 @@ def test_arms_are_run_once_more_with_a_further_setting() -> None:
     assert [len(arm.settings) for arm in found] == [2, 2, 2, 3, 3, 3, 3]
 
 
-@pytest.mark.parametrize("lever", ["nice", "group", "deadline", "rr"])
+@pytest.mark.parametrize("lever", ["nice", "deadline", "rr"])
 def test_there_is_an_arm_for_each_lever(lever: str) -> None:
     setting = SETTINGS[f"sched-{lever}"]()
     assert isinstance(setting, Modules)
