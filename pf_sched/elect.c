@@ -579,8 +579,8 @@ static void lay_down(struct slot *slot)
 
 	enum boost_lever lever = slot->boost.lever;
 
-	/* A dead deadline task has left its class already. */
-	if (lever != LEVERS && !(slot->end == END_EXITED && lever == LEVER_DEADLINE))
+	/* One that still exits is restored, a dead one has left its class already. */
+	if (lever != LEVERS && !READ_ONCE(slot->boost.task->exit_state))
 		lever_restore(&slot->boost);
 	set_elected(slot, false);
 	sock_put(slot->sk);
