@@ -17,7 +17,9 @@
  *    anyway, so that it costs nothing while nobody drops.
  *
  * A CPU with a signal is *pressed* for a second after the last one; only then
- * are its packets looked at one by one and the receive calls probed. At peace
+ * are its packets looked at one by one and the receive calls probed. Where looking
+ * does not pay, it *rests*: drops at a socket do not make it look again for a while.
+ * At peace
  * a worker wakes once a second and reads a few counters; every ten seconds, and
  * when somebody reads the table, it has packets counted for a moment, so that
  * owners and rates are known before they are needed.
@@ -46,6 +48,7 @@
 #define PERIOD_PRESSED	(HZ / 10)
 #define LEARN_FIRST	2	/* periods of pressure */
 #define LEARN_AGAIN	50
+#define REST		HZ
 #define SAMPLE_MS	60
 #define SAMPLE_EVERY	(10 * HZ)
 #define SCAN_EVERY	(30 * HZ)
@@ -73,6 +76,21 @@ static u32 last_sample;
 static u32 last_learnt;
 static u32 last_scan;
 
+static void renew(struct pflow_load *load)
+{
+	u32 until = (u32)jiffies + PFLOW_PRESSED_FOR;
+
+	if (READ_ONCE(load->until) != until)
+		WRITE_ONCE(load->until, until);
+}
+
+/* Looked at or resting. */
+static bool under_pressure(const struct pflow_load *load)
+{
+	return READ_ONCE(load->pressed) ||
+	       (READ_ONCE(load->resting) && !time_after32((u32)jiffies, READ_ONCE(load->until)));
+}
+
 /**
  * pflow_load_raise() - something overflows on this CPU: look at its packets
  * @cpu: which
@@ -82,18 +100,35 @@ static u32 last_scan;
 void pflow_load_raise(int cpu)
 {
 	struct pflow_load *load = per_cpu_ptr(&pflow_load, cpu);
-	u32 until = (u32)jiffies + PFLOW_PRESSED_FOR;
 
-	if (READ_ONCE(load->until) != until)
-		WRITE_ONCE(load->until, until);
+	renew(load);
 	if (READ_ONCE(load->pressed))
 		return;
+	WRITE_ONCE(load->resting, false);
 	if (!READ_ONCE(load->watch))
 		WRITE_ONCE(load->since, (u32)jiffies);
 	WRITE_ONCE(load->pressed, 1);
 	mod_delayed_work(queue, &estimator_work, 0);
 }
 EXPORT_SYMBOL_GPL(pflow_load_raise);
+
+/**
+ * pflow_load_rest() - looking at this CPU's packets does not pay: stop for a while
+ * @cpu: which
+ *
+ * It stays under pressure as long as sockets on it drop.
+ *
+ * Context: any but NMI.
+ */
+void pflow_load_rest(int cpu)
+{
+	struct pflow_load *load = per_cpu_ptr(&pflow_load, cpu);
+
+	WRITE_ONCE(load->rest_until, (u32)jiffies + REST);
+	WRITE_ONCE(load->resting, true);
+	WRITE_ONCE(load->pressed, 0);
+}
+EXPORT_SYMBOL_GPL(pflow_load_rest);
 
 /**
  * pflow_load_learn() - somebody wants to know who receives, and does not
@@ -166,8 +201,15 @@ static void on_napi_poll(void *unused, struct napi_struct *napi, int work, int b
 
 static void on_kfree_skb(PFLOW_KFREE_SKB_ARGS)
 {
-	if (unlikely(reason == SKB_DROP_REASON_SOCKET_RCVBUFF))
-		pflow_load_raise(raw_smp_processor_id());
+	unsigned int cpu = raw_smp_processor_id();
+	struct pflow_load *load = per_cpu_ptr(&pflow_load, cpu);
+
+	if (likely(reason != SKB_DROP_REASON_SOCKET_RCVBUFF))
+		return;
+	if (READ_ONCE(load->resting) && time_before32((u32)jiffies, READ_ONCE(load->rest_until)))
+		renew(load);
+	else
+		pflow_load_raise(cpu);
 }
 
 static u64 device_losses(struct net_device *dev)
@@ -248,7 +290,7 @@ static bool look_at_all(void)
 
 	for_each_online_cpu(cpu) {
 		look_at_cpu(cpu);
-		pressed |= READ_ONCE(per_cpu_ptr(&pflow_load, cpu)->pressed);
+		pressed |= under_pressure(per_cpu_ptr(&pflow_load, cpu));
 	}
 	return pressed;
 }
@@ -399,7 +441,7 @@ void pflow_overload_status(struct seq_file *m)
 	for_each_online_cpu(cpu) {
 		const struct pflow_load *load = per_cpu_ptr(&pflow_load, cpu);
 
-		if (!READ_ONCE(load->pressed))
+		if (!under_pressure(load))
 			continue;
 		pressed++;
 		seq_printf(m, "cpu %d: under pressure; queue stood full %llu ms, %u lost before the stack\n",
@@ -421,10 +463,10 @@ void pflow_overload_metrics(struct seq_file *m)
 	int cpu;
 
 	seq_puts(m, "# TYPE packetflow_cpu_pressed gauge\n"
-		    "# HELP packetflow_cpu_pressed 1 while packets that arrive on the CPU are judged.\n");
+		    "# HELP packetflow_cpu_pressed 1 while something overflows on the CPU.\n");
 	for_each_online_cpu(cpu)
 		seq_printf(m, "packetflow_cpu_pressed{cpu=\"%d\"} %u\n", cpu,
-			   READ_ONCE(per_cpu_ptr(&pflow_load, cpu)->pressed));
+			   under_pressure(per_cpu_ptr(&pflow_load, cpu)));
 	seq_puts(m, "# TYPE packetflow_cpu_queue_standing_seconds counter\n"
 		    "# UNIT packetflow_cpu_queue_standing_seconds seconds\n"
 		    "# HELP packetflow_cpu_queue_standing_seconds Time during which a receive queue stood full.\n");

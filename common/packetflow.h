@@ -113,7 +113,9 @@ void pflow_sock_settle(struct pflow_sock *entry, struct sock *sk);
  * @since: jiffies at which looking began
  * @sampled: they are counted, so that rates are known at peace too
  * @polled: packets taken from devices, accumulated
- * @until: jiffies at which @pressed ends unless it is raised again
+ * @until: jiffies at which pressure ends unless it is raised again
+ * @resting: under pressure, but looking does not pay; until @rest_until
+ * @rest_until: jiffies
  * @tcp_rank: most important TCP receiver that lately ran or was sent to here
  * @tcp_at: jiffies when it last received
  * @chain_id: NAPI instance that uses its whole weight again and again
@@ -138,6 +140,8 @@ struct pflow_load {
 	u32 since;
 	u32 polled;
 	u32 until;
+	u32 rest_until;
+	bool resting;
 	u32 lost;
 	u8 tcp_rank;
 	u32 tcp_at;
@@ -154,6 +158,7 @@ DECLARE_PER_CPU_ALIGNED(struct pflow_load, pflow_load);
 #define PFLOW_PRESSED_FOR	HZ	/* since the last sign of overload */
 
 void pflow_load_raise(int cpu);
+void pflow_load_rest(int cpu);
 void pflow_load_learn(void);
 u64 pflow_cpu_idle_us(int cpu);
 

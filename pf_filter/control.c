@@ -16,6 +16,9 @@
  * And where shedding, once tried, does not help, it is given up for a while: a
  * buffer that overflows in bursts may want to be larger, and nothing else.
  *
+ * Where nothing is cut and next to nothing dropped, the CPU rests from looking:
+ * that would take from receivers more than it gives them.
+ *
  * The tick runs only while a CPU is pressed or cut, as a timer, since a worker
  * may not get the CPU in just this situation. It reads what the packet path
  * counted, and publishes each cut as one word; the packet path takes no lock.
@@ -40,6 +43,7 @@
 #define WINDOW_US	100000		/* over which losses are averaged */
 #define TRIAL		HZ		/* by then shedding has to help */
 #define GIVEN_UP	(10 * HZ)
+#define LOOK_US		200000		/* so long before it is asked whether that pays */
 #define LOST_FOR	(HZ / 5)	/* twice as long as the estimator takes to look again */
 #define PATIENCE_US	250000		/* a queue that clears sooner is a burst, caught up with */
 
@@ -73,6 +77,7 @@ enum answer {
  * @window_us: its length so far
  * @worst_ns: in it, how long the worst hit receiver's losses took to send
  * @weighed_ns: of that, what the ticks before have seen
+ * @harm_us: what is lost beyond what is bearable, see pflow_harm_step()
  * @loss: share lost lately, 0..65536
  * @before: share lost when shedding began
  * @since: jiffies when it began, or was given up
@@ -87,6 +92,9 @@ enum answer {
  * @stood_us: how long the queue has stood, less the time it did not
  * @idle_us: idle time at the last tick
  * @idle: share of time idle lately, 0..65536
+ * @looked_us: time spent looking since it was asked whether that pays
+ * @dropped: packets dropped early on this CPU until then
+ * @passed: packets looked at in vain
  * @random: for the coin
  * @levels: by level
  */
@@ -98,6 +106,7 @@ struct control {
 	u32 window_us;
 	u32 worst_ns;
 	u32 weighed_ns;
+	u32 harm_us;
 	u32 loss;
 	u32 before;
 	u32 since;
@@ -112,6 +121,9 @@ struct control {
 	u32 stood_us;
 	u64 idle_us;
 	u32 idle;
+	u32 looked_us;
+	u64 dropped;
+	u64 passed;
 	u32 random;
 	struct level levels[PFLOW_LEVELS];
 };
@@ -356,13 +368,15 @@ static void weigh_harm(struct control *control, u32 now)
 {
 	u32 loss = share_of(READ_ONCE(control->worst_ns), control->window_us);
 
+	control->harm_us = pflow_harm_step(control->harm_us, loss, control->window_us);
 	next_window(control);
 	control->window_us = 0;
 	control->loss = control->loss - control->loss / 4 + loss / 4;
 	switch (control->state) {
 	case NONE:
-		if (!pflow_harmed(control->loss))
+		if (!pflow_harmed(control->harm_us))
 			break;
+		control->harm_us = 0;
 		control->state = SHED;
 		control->before = max(loss, control->loss);
 		control->since = now;
@@ -446,6 +460,22 @@ static void rebase(struct control *control, const struct pflow_load *load, int c
 	WRITE_ONCE(control->harmed, 0);
 	next_window(control);
 	control->window_us = 0;
+	control->looked_us = 0;
+	filter_looks(cpu, &control->dropped, &control->passed);
+}
+
+/* Does looking at this CPU's packets give more than it takes? Asked now and then. */
+static bool pays(struct control *control, int cpu, u32 elapsed_us)
+{
+	u64 dropped = control->dropped, passed = control->passed;
+
+	control->looked_us += elapsed_us;
+	if (control->looked_us < LOOK_US)
+		return true;
+	control->looked_us = 0;
+	filter_looks(cpu, &control->dropped, &control->passed);
+	return control->stood_us || control->lost_at || control->harm_us ||
+	       pflow_worth(control->dropped - dropped, control->passed - passed);
 }
 
 static bool step_cpu(int cpu, u32 elapsed_us, u16 *list)
@@ -470,6 +500,8 @@ static bool step_cpu(int cpu, u32 elapsed_us, u16 *list)
 	/* A cut that has not sunk yet is pressure withheld, not pressure gone. */
 	if (cutting(control))
 		pflow_load_raise(cpu);
+	else if (!pays(control, cpu, elapsed_us))
+		pflow_load_rest(cpu);
 	return true;
 }
 

@@ -63,6 +63,24 @@ static unsigned int filter_hook(void *priv, struct sk_buff *skb, const struct nf
 	return filter_watched(skb, state);
 }
 
+/**
+ * filter_looks() - what looking at a CPU's packets came to
+ * @cpu: which
+ * @dropped: filled in: dropped early, or would have been
+ * @passed: filled in: judged and let through
+ *
+ * Context: any.
+ */
+void filter_looks(int cpu, u64 *dropped, u64 *passed)
+{
+	unsigned int i;
+
+	*dropped = 0;
+	for (i = 0; i < PFLOW_DROPS; i++)
+		*dropped += per_cpu(outcomes[i], cpu) + per_cpu(observed[i], cpu);
+	*passed = per_cpu(outcomes[FILTER_PASS], cpu);
+}
+
 static const struct nf_hook_ops hooks[] = {
 	{
 		.hook = filter_hook,

@@ -17,6 +17,9 @@
 #define FALL_US		4000000u	/* one level down */
 #define FALL_SPARE_US	250000u		/* the same, with time to spare */
 #define STEP_MAX_US	100000u		/* a late tick counts no longer than this */
+#define BEARABLE	(PFLOW_ONE / 10)	/* share of what a receiver is sent */
+#define HARMED_US	50000u
+#define WORTH		8		/* one in so many: about what looking costs, in drops */
 
 static u32 min_u32(u32 a, u32 b)
 {
@@ -73,14 +76,52 @@ struct pflow_cut pflow_cut_step(struct pflow_cut cut, u32 pressure, bool spare, 
 }
 
 /**
+ * pflow_harm_step() - add up what a receiver loses beyond what is bearable
+ * @harm_us: the sum so far, microseconds
+ * @loss: 0..65536, share that it lost in this interval
+ * @elapsed_us: length of the interval, microseconds
+ *
+ * A cumulative sum: what is lost beyond a tenth adds to it, what stays below takes
+ * from it. So a great loss counts at once and one just beyond in a second, and one
+ * that only now and then goes beyond does not count.
+ *
+ * Context: any. Return: the new sum, bounded.
+ */
+u32 pflow_harm_step(u32 harm_us, u32 loss, u32 elapsed_us)
+{
+	u32 dt = min_u32(elapsed_us, STEP_MAX_US);
+	u32 more = div_u64((u64)min_u32(loss, PFLOW_ONE) * dt, PFLOW_ONE);
+	u32 less = div_u64((u64)BEARABLE * dt, PFLOW_ONE);
+
+	harm_us += more;
+	harm_us -= min_u32(harm_us, less);
+	return min_u32(harm_us, 2 * HARMED_US);
+}
+
+/**
  * pflow_harmed() - does a receiver lose enough to shed others for it?
- * @loss: 0..65536, share that it loses
+ * @harm_us: from pflow_harm_step()
  *
  * Context: any. Return: whether it does.
  */
-bool pflow_harmed(u32 loss)
+bool pflow_harmed(u32 harm_us)
 {
-	return loss >= PFLOW_ONE / 10;
+	return harm_us >= HARMED_US;
+}
+
+/**
+ * pflow_worth() - does it pay to look at every packet?
+ * @dropped: packets that were dropped early
+ * @passed: packets that were looked at in vain
+ *
+ * An early drop saves about half of what a packet costs that the socket drops, a
+ * look costs about a twentieth.
+ *
+ * Context: any. Return: whether it does.
+ */
+bool pflow_worth(u64 dropped, u64 passed)
+{
+	return dropped > (dropped + passed) / WORTH;
 }
 
 /**

@@ -32,7 +32,9 @@ struct pflow_cut {
 
 struct pflow_cut pflow_cut_step(struct pflow_cut cut, u32 pressure, bool spare, u32 elapsed_us,
 				const u16 *levels, unsigned int nr_levels);
-bool pflow_harmed(u32 loss);
+u32 pflow_harm_step(u32 harm_us, u32 loss, u32 elapsed_us);
+bool pflow_harmed(u32 harm_us);
+bool pflow_worth(u64 dropped, u64 passed);
 bool pflow_relieved(u32 before, u32 after);
 u32 pflow_keep(u32 share, u32 rate, u32 top_rate, u32 floor);
 

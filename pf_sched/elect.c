@@ -22,6 +22,7 @@
  * when it is spent their boosts end.
  */
 #include <linux/delay.h>
+#include <linux/hrtimer.h>
 #include <linux/kthread.h>
 #include <linux/pid.h>
 #include <linux/pid_namespace.h>
@@ -35,15 +36,16 @@
 
 #define SLOTS		32
 #define SLOTS_SPARE	8	/* ghosts make room below that */
-#define TICK		msecs_to_jiffies(10)
+#define TICK_MS		10
+#define TICK_IDLE_MS	250	/* only ghosts are left */
 #define RECEIVED_FOR	(2 * PFLOW_HOLD)	/* receive calls are looked at every 5 s */
-#define TICK_IDLE	(HZ / 4)	/* only ghosts are left */
 #define GHOST_FOR	(10 * HZ)
 #define UNDER_WAY_MS	100	/* a fork is seldom longer */
 #define LATELY		(10 * HZ)	/* the hook stays armed so long after a boost */
 #define ADAPT		HZ	/* between two steps of an automatic number of elected */
 #define KNOWN_NEED	5	/* ticks of a boost that tell how much a thread needs */
 #define WEAK_AFTER	10	/* ticks in which the buffer stayed full although raised */
+#define OTHER_AFTER	10	/* ticks in which somebody else was the receiver */
 
 enum state {
 	FREE,
@@ -76,11 +78,13 @@ enum refusal {
  * @until: jiffies at which the boost ends unless the socket still fills
  * @changed: jiffies of the last change of the thread
  * @exec_id: of the program that it ran when elected
+ * @pid: the thread's id then
  * @end: why it is over
  * @ran_ns: CPU time of the thread at the last tick
  * @boosted_ns: CPU time it took in this boost
  * @ticks: of this boost so far
  * @full_ticks: ticks in a row in which the buffer was over the threshold
+ * @other_ticks: ticks in a row in which somebody else received on the socket
  */
 struct slot {
 	enum state state;
@@ -91,11 +95,13 @@ struct slot {
 	u32 until;
 	u32 changed;
 	u32 exec_id;
+	pid_t pid;
 	enum boost_end end;
 	u64 ran_ns;
 	u64 boosted_ns;
 	unsigned int ticks;
 	unsigned int full_ticks;
+	unsigned int other_ticks;
 };
 
 static struct slot slots[SLOTS];
@@ -116,7 +122,8 @@ static DEFINE_PER_CPU(u32, asked_at);
 
 static struct kthread_worker *thread;
 static void tick(struct kthread_work *work);
-static struct kthread_delayed_work tick_work;
+static DEFINE_KTHREAD_WORK(tick_work, tick);
+static struct hrtimer tick_timer;
 static u64 tick_at_ns;
 
 static const char * const refusal_names[REFUSALS] = {
@@ -135,6 +142,8 @@ static const char * const end_names[ENDS] = {
 	[END_CLOSED] = "closed",
 	[END_EXITED] = "exited",
 	[END_EXEC] = "exec",
+	[END_OTHER] = "other",
+	[END_BARRED] = "barred",
 	[END_DISPLACED] = "displaced",
 	[END_STOPPED] = "stopped",
 	[END_CHANGED] = "changed",
@@ -154,10 +163,17 @@ static u32 hold_until(void)
 	return (u32)jiffies + max(msecs_to_jiffies(sched_knob(SCHED_KNOB_HOLD)), 1UL);
 }
 
-/* Safe in any context: the work's timer is one that interrupts may delete. */
+/* Safe in any context but NMI. */
 static void kick(void)
 {
-	kthread_mod_delayed_work(thread, &tick_work, 0);
+	kthread_queue_work(thread, &tick_work);
+}
+
+/* In hard interrupt: a raised thread can keep softirqs, and their timers, waiting. */
+static enum hrtimer_restart on_timer(struct hrtimer *timer)
+{
+	kick();
+	return HRTIMER_NORESTART;
 }
 
 static void set_elected(const struct slot *slot, bool on)
@@ -173,15 +189,35 @@ static void set_elected(const struct slot *slot, bool on)
 	rcu_read_unlock();
 }
 
+/* Under the lock. */
 static void finish(struct slot *slot, enum boost_end end)
 {
+	if (slot->state == CHOSEN)
+		slot->boost.lever = LEVERS;	/* never pulled */
 	slot->end = end;
-	WRITE_ONCE(slot->state, OVER);
+	smp_store_release(&slot->state, OVER);
 }
 
 static unsigned int places(void)
 {
 	return sched_knob(SCHED_KNOB_ELECT) ?: READ_ONCE(most);
+}
+
+/* The least important of the elected, and how many there are. */
+static struct slot *least_elected(unsigned int *taken)
+{
+	struct slot *least = NULL;
+	unsigned int i;
+
+	*taken = 0;
+	for (i = 0; i < SLOTS; i++) {
+		if (!active(&slots[i]))
+			continue;
+		++*taken;
+		if (!least || slots[i].rank < least->rank)
+			least = &slots[i];
+	}
+	return least;
 }
 
 /*
@@ -191,16 +227,9 @@ static unsigned int places(void)
  */
 static bool place_for(u8 rank)
 {
-	struct slot *least = NULL;
-	unsigned int taken = 0, i;
+	unsigned int taken;
+	struct slot *least = least_elected(&taken);
 
-	for (i = 0; i < SLOTS; i++) {
-		if (!active(&slots[i]))
-			continue;
-		taken++;
-		if (!least || slots[i].rank < least->rank)
-			least = &slots[i];
-	}
 	if (taken < places())
 		return true;
 	place_wanted = true;
@@ -211,6 +240,16 @@ static bool place_for(u8 rank)
 		kick();
 	}
 	return false;
+}
+
+/* There may be fewer places than there were. */
+static void displace(void)
+{
+	unsigned int taken;
+	struct slot *least;
+
+	while ((least = least_elected(&taken)) && taken > places())
+		finish(least, END_DISPLACED);
 }
 
 /* Its place among the elected by priority, itself included in their number. */
@@ -239,17 +278,20 @@ static struct slot *slot_of(const struct task_struct *task)
 	return NULL;
 }
 
-/* The thread that received on this socket lately, if it is still there. */
+/*
+ * The thread that received on this socket lately, if it is still there. Where nobody
+ * was seen receiving, a process of one thread that has the socket open: there it may
+ * be too late to wait for its next receive call.
+ */
 static struct task_struct *receiver(const struct pflow_sock *entry)
 {
+	bool lately = READ_ONCE(entry->learnt) == PFLOW_RECEIVES &&
+		      time_before32((u32)jiffies, READ_ONCE(entry->last_received) + RECEIVED_FOR);
 	struct task_struct *task;
 
-	if (READ_ONCE(entry->learnt) != PFLOW_RECEIVES ||
-	    !time_before32((u32)jiffies, READ_ONCE(entry->last_received) + RECEIVED_FOR))
-		return NULL;
 	task = pid_task(find_pid_ns(READ_ONCE(entry->pid), &init_pid_ns), PIDTYPE_PID);
 	if (!task || task->tgid != READ_ONCE(entry->tgid) ||
-	    (task->flags & (PF_EXITING | PF_KTHREAD)))
+	    (task->flags & (PF_EXITING | PF_KTHREAD)) || (!lately && get_nr_threads(task) > 1))
 		return NULL;
 	return task;
 }
@@ -291,17 +333,20 @@ static void promote(struct slot *slot, struct task_struct *task, const struct pf
 	slot->until = hold_until();
 	slot->changed = jiffies;
 	slot->exec_id = READ_ONCE(task->self_exec_id);
+	slot->pid = task->pid;
 	slot->ran_ns = READ_ONCE(task->se.sum_exec_runtime);
 	slot->boosted_ns = 0;
 	slot->ticks = 0;
 	slot->full_ticks = 0;
+	slot->other_ticks = 0;
+	slot->boost.levels = above_groups(lever) ? 0 :
+			     pflow_boost_levels(sched_knob(SCHED_KNOB_LEVELS), place, number);
 	lever_save(&slot->boost);
 	if (lever == LEVER_NICE)
-		lever_nice(&slot->boost, pflow_boost_levels(sched_knob(SCHED_KNOB_LEVELS),
-							    place, number));
-	WRITE_ONCE(slot->state, lever == LEVER_NICE ? RAISED : CHOSEN);
+		lever_nice(&slot->boost);
+	smp_store_release(&slot->state, above_groups(lever) ? CHOSEN : RAISED);
 	set_elected(slot, true);
-	trace_boost(task, slot->rank, lever);
+	trace_boost(&slot->boost, slot->rank);
 	elected++;
 	WRITE_ONCE(last_boost, (u32)jiffies);
 	WRITE_ONCE(ever, true);
@@ -377,6 +422,31 @@ out:
 	rcu_read_unlock();
 }
 
+static void repair_child(const struct slot *slot, const struct task_struct *parent,
+			 struct task_struct *child)
+{
+	const struct boost_before *before = &slot->boost.before;
+	bool ghost = slot->state == GHOST, nice_lever = slot->boost.lever == LEVER_NICE;
+	int nice = task_nice(parent);
+	bool reset;
+
+	if (slot->boost.lever == LEVER_GROUP)
+		return;	/* the thread itself was not changed */
+	/* A class that the parent was given since, by somebody else: not our doing. */
+	if (ghost && READ_ONCE(parent->policy) != SCHED_NORMAL)
+		return;
+	if (nice_lever && !ghost && nice == slot->boost.nice)
+		nice = before->nice;
+	reset = ghost || nice_lever ? parent->sched_reset_on_fork : before->reset_on_fork;
+	set_user_nice(child, reset && nice < 0 ? 0 : nice);
+	if (!nice_lever && before->slice_ns && !reset)
+		pflow_set_custom_slice(child, before->slice_ns);
+	if (!child->default_timer_slack_ns) {
+		child->timer_slack_ns = before->timer_slack_ns;
+		child->default_timer_slack_ns = before->timer_slack_ns;
+	}
+}
+
 /**
  * boost_child() - a child is born; it gets its parent's scheduling from before
  * @parent: current
@@ -389,11 +459,8 @@ out:
  */
 void boost_child(const struct task_struct *parent, struct task_struct *child)
 {
-	const struct boost_before *before;
-	const struct slot *slot;
 	unsigned long irq;
 	unsigned int i;
-	int nice;
 
 	for (i = 0; i < SLOTS; i++)
 		if (READ_ONCE(slots[i].boost.task) == parent)
@@ -401,21 +468,8 @@ void boost_child(const struct task_struct *parent, struct task_struct *child)
 	if (i == SLOTS)
 		return;
 	raw_spin_lock_irqsave(&slots_lock, irq);
-	slot = slot_of(parent);
-	if (slot && READ_ONCE(child->policy) == SCHED_NORMAL) {
-		before = &slot->boost.before;
-		nice = slot->boost.lever == LEVER_NICE && task_nice(parent) == slot->boost.nice &&
-		       slot->state != GHOST ? before->nice : task_nice(parent);
-		if (before->reset_on_fork && nice < 0)
-			nice = 0;
-		set_user_nice(child, nice);
-		if (slot->boost.lever != LEVER_NICE && before->slice_ns && !before->reset_on_fork)
-			pflow_set_custom_slice(child, before->slice_ns);
-		if (!child->default_timer_slack_ns) {
-			child->timer_slack_ns = before->timer_slack_ns;
-			child->default_timer_slack_ns = before->timer_slack_ns;
-		}
-	}
+	if (slots[i].boost.task == parent && READ_ONCE(child->policy) == SCHED_NORMAL)
+		repair_child(&slots[i], parent, child);
 	raw_spin_unlock_irqrestore(&slots_lock, irq);
 }
 
@@ -448,25 +502,50 @@ static bool too_weak(struct slot *slot)
 	return true;
 }
 
+/* Is the socket still there for this thread? */
+static bool still_receives(struct slot *slot, enum boost_end *end)
+{
+	const struct pflow_sock *entry;
+	bool open;
+
+	rcu_read_lock();
+	entry = pflow_sock_find_as(slot->sk, slot->cookie);
+	open = entry && !sock_flag(slot->sk, SOCK_DEAD);
+	if (open && READ_ONCE(entry->pid) != slot->pid)
+		slot->other_ticks++;
+	else
+		slot->other_ticks = 0;
+	rcu_read_unlock();
+	*end = open ? END_OTHER : END_CLOSED;
+	return open && slot->other_ticks < OTHER_AFTER;
+}
+
+/* Did the administrator or the thread's limits change against its being raised? */
+static bool barred(const struct slot *slot)
+{
+	bool exempt;
+
+	rcu_read_lock();
+	exempt = boost_exempt(slot->boost.task);
+	rcu_read_unlock();
+	return exempt || lever_barred(&slot->boost);
+}
+
 /* Has this boost a reason to end? */
 static bool ends(struct slot *slot, enum boost_end *end)
 {
 	const struct task_struct *task = slot->boost.task;
-	bool open;
 
-	rcu_read_lock();
-	open = pflow_sock_find_as(slot->sk, slot->cookie);
-	rcu_read_unlock();
 	if (READ_ONCE(task->flags) & PF_EXITING)
 		*end = END_EXITED;
 	else if (READ_ONCE(task->self_exec_id) != slot->exec_id)
 		*end = END_EXEC;
-	else if (!open || sock_flag(slot->sk, SOCK_DEAD))
-		*end = END_CLOSED;
 	else if (stopping || sched_knob(SCHED_KNOB_MODE) == SCHED_MODE_OBSERVE)
 		*end = END_STOPPED;
 	else if (slot->state == RAISED && !lever_untouched(&slot->boost))
 		*end = END_CHANGED;
+	else if (barred(slot))
+		*end = END_BARRED;
 	else if (per_cpu(budget_us, task_cpu(task)) < 0)
 		*end = END_CAP;
 	else if (time_after32((u32)jiffies, slot->until))
@@ -474,7 +553,7 @@ static bool ends(struct slot *slot, enum boost_end *end)
 	else if (too_weak(slot))
 		*end = END_WEAK;
 	else
-		return false;
+		return !still_receives(slot, end);
 	return true;
 }
 
@@ -565,7 +644,6 @@ static void pull(struct slot *slot)
 	slot->changed = jiffies;
 	if (err) {
 		refused[REFUSED_LEVER]++;
-		slot->boost.lever = LEVERS;
 		finish(slot, END_CHANGED);
 	} else {
 		WRITE_ONCE(slot->state, RAISED);
@@ -575,9 +653,8 @@ static void pull(struct slot *slot)
 
 static void lay_down(struct slot *slot)
 {
-	unsigned long irq;
-
 	enum boost_lever lever = slot->boost.lever;
+	unsigned long irq;
 
 	/* One that still exits is restored, a dead one has left its class already. */
 	if (lever != LEVERS && !READ_ONCE(slot->boost.task->exit_state))
@@ -613,21 +690,19 @@ static void tick(struct kthread_work *work)
 	for (i = 0; i < SLOTS; i++) {
 		enum boost_end end;
 
-		if (!active(&slots[i]) || !ends(&slots[i], &end))
-			continue;
-		if (slots[i].state == CHOSEN)
-			slots[i].boost.lever = LEVERS;	/* never pulled */
-		finish(&slots[i], end);
+		if (active(&slots[i]) && ends(&slots[i], &end))
+			finish(&slots[i], end);
 	}
 	adapt();
+	displace();
 	raw_spin_unlock_irqrestore(&slots_lock, irq);
 
 	for (i = 0; i < SLOTS; i++) {
 		struct slot *slot = &slots[i];
 
-		if (slot->state == CHOSEN)
+		if (smp_load_acquire(&slot->state) == CHOSEN)
 			pull(slot);
-		if (slot->state == OVER)
+		if (smp_load_acquire(&slot->state) == OVER)
 			lay_down(slot);
 		spare += slot->state == FREE;
 	}
@@ -638,7 +713,8 @@ static void tick(struct kthread_work *work)
 		busy += active(&slots[i]);
 	}
 	if (used && !stopping)
-		kthread_queue_delayed_work(thread, &tick_work, busy ? TICK : TICK_IDLE);
+		hrtimer_start(&tick_timer, ms_to_ktime(busy ? TICK_MS : TICK_IDLE_MS),
+			      HRTIMER_MODE_REL_HARD);
 }
 
 /**
@@ -654,7 +730,7 @@ int boost_setup(void)
 	if (IS_ERR(thread))
 		return PTR_ERR(thread);
 	sched_set_fifo(thread->task);
-	kthread_init_delayed_work(&tick_work, tick);
+	pflow_hrtimer_setup(&tick_timer, on_timer, HRTIMER_MODE_REL_HARD);
 	for_each_possible_cpu(cpu)
 		per_cpu(budget_us, cpu) = 0;
 	stopping = false;
@@ -682,9 +758,10 @@ void boost_teardown(void)
 	stopping = true;
 	raw_spin_unlock_irqrestore(&slots_lock, irq);
 	kick();
-	/* It queues itself no more, and ends all there is in one round. */
-	kthread_flush_work(&tick_work.work);
-	kthread_cancel_delayed_work_sync(&tick_work);
+	/* One round ends all there is, and sets the timer no more. */
+	kthread_flush_work(&tick_work);
+	hrtimer_cancel(&tick_timer);
+	kthread_cancel_work_sync(&tick_work);
 	kthread_destroy_worker(thread);
 	/* Children that were copied just before are still looked after. */
 	msleep(UNDER_WAY_MS);
@@ -727,6 +804,8 @@ void boost_status(struct seq_file *m)
 	}
 	if (!raised)
 		seq_puts(m, "raised: nobody\n");
+	if (sched_knob(SCHED_KNOB_LEVER) == LEVER_GROUP + 1)
+		seq_puts(m, "lever=group: sessions are raised by the program packetflow-group; see that it runs\n");
 	if (READ_ONCE(refused[REFUSED_LEVER]))
 		seq_printf(m, "no lever: %llu times; where a cgroup has the cpu controller set escape=1 to let receivers pass its cpu.max, and where RLIMIT_RTTIME is set lift it\n",
 			   READ_ONCE(refused[REFUSED_LEVER]));

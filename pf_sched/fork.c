@@ -3,8 +3,7 @@
  * A child does not inherit its parent's boost.
  *
  * The tracepoint task_newtask passes the child complete and not yet running, the
- * kernel's own workers on behalf of a process (io_uring) included. It is not
- * exported by name, but may be found and attached to like any other.
+ * kernel's own workers on behalf of a process (io_uring) included.
  *
  * Context: the parent's, preemption off.
  */
@@ -19,12 +18,6 @@ static void on_fork(void *unused, struct task_struct *child, unsigned long clone
 	boost_child(current, child);
 }
 
-static void find(struct tracepoint *tracepoint, void *unused)
-{
-	if (!strcmp(tracepoint->name, "task_newtask"))
-		forked = tracepoint;
-}
-
 /**
  * fork_setup() - watch for children
  *
@@ -32,7 +25,7 @@ static void find(struct tracepoint *tracepoint, void *unused)
  */
 int fork_setup(void)
 {
-	for_each_kernel_tracepoint(find, NULL);
+	forked = tracepoint_find("task_newtask");
 	if (!forked) {
 		pr_err("no tracepoint task_newtask: children would inherit boosts; refusing to start\n");
 		return -ENOENT;

@@ -9,13 +9,16 @@
  *
  * It runs for each packet that is delivered, so it is armed only under pressure
  * and for a while after the last boost, lest everyone who fills again lose packets
- * first.
+ * first. Who fills before is found where its first packet is dropped, by a tracepoint
+ * that costs nothing while nobody drops; and so is a thread that runs too little to
+ * let another packet in.
  *
  * Context: softirq, or process with softirqs off; preemption off. The caller holds
  * the socket.
  */
 #include <linux/in.h>
 #include <linux/tcp.h>
+#include <linux/tracepoint.h>
 #include <net/inet_sock.h>
 
 #include "../common/compat/compat.h"
@@ -60,6 +63,15 @@ static int on_data_ready(struct kprobe *kp, struct pt_regs *regs)
 	return 0;
 }
 
+/* On 6.1 the kernel tells of IPv4 alone. */
+static void on_full(PFLOW_UDP_FAIL_ARGS)
+{
+	if (rc == -ENOMEM && boost_fills(sk))
+		boost_consider(sk);
+}
+
+static struct tracepoint *full;
+
 static struct pflow_probe rows[] = {
 	{ "sock_def_readable", on_data_ready, PFLOW_PROBE_WATCHED, true,
 	  "nobody whose buffer fills can be found" },
@@ -78,6 +90,14 @@ void hook_pressure(bool pressed)
 	pflow_probes_arm(&probes, pressed || boost_lately());
 }
 
+static void unwatch_full(void)
+{
+	if (!full)
+		return;
+	tracepoint_probe_unregister(full, on_full, NULL);
+	tracepoint_synchronize_unregister();
+}
+
 /**
  * hook_setup() - register the hook, not armed yet
  *
@@ -85,7 +105,18 @@ void hook_pressure(bool pressed)
  */
 int hook_setup(void)
 {
-	return pflow_probes_add(&probes);
+	int err;
+
+	full = tracepoint_find("udp_fail_queue_rcv_skb");
+	if (!full)
+		pr_warn("no tracepoint udp_fail_queue_rcv_skb: who fills is found a little later\n");
+	err = full ? tracepoint_probe_register(full, on_full, NULL) : 0;
+	if (err)
+		return err;
+	err = pflow_probes_add(&probes);
+	if (err)
+		unwatch_full();
+	return err;
 }
 
 /**
@@ -96,6 +127,7 @@ int hook_setup(void)
 void hook_teardown(void)
 {
 	pflow_probes_remove(&probes);
+	unwatch_full();
 }
 
 /**

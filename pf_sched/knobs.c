@@ -21,7 +21,7 @@ struct exempt_list {
 static struct exempt_list __rcu *exempt_list;
 
 static const char * const modes[] = { "enforce", "observe", NULL };
-static const char * const levers[] = { "auto", "nice", "deadline", "rr", NULL };
+static const char * const levers[] = { "auto", "nice", "group", "deadline", "rr", NULL };
 
 static int exempt_parse(struct pflow_knob *knob, char *text);
 static void exempt_show(const struct pflow_knob *knob, struct seq_file *m);
@@ -34,9 +34,9 @@ struct pflow_knob sched_knobs[SCHED_KNOBS] = {
 		"observe elects and counts but raises nobody; try it before you enforce",
 	},
 	[SCHED_KNOB_LEVER] = {
-		.name = "lever", .unit = "auto, nice, deadline or rr", .choices = levers,
+		.name = "lever", .unit = "auto, nice, group, deadline or rr", .choices = levers,
 		.help =
-		"what a thread is raised by; auto takes nice where it counts and a real-time class where sessions or cgroups make it inert",
+		"what a thread is raised by; auto takes nice where it counts and a real-time class where sessions or cgroups make it inert; group needs the program packetflow-group running",
 	},
 	[SCHED_KNOB_ELECT] = {
 		.name = "elect", .unit = "threads, 0 for automatic",
@@ -90,7 +90,7 @@ struct pflow_knob sched_knobs[SCHED_KNOBS] = {
 module_param_cb(mode, &pflow_knob_param_ops, &sched_knobs[SCHED_KNOB_MODE], 0444);
 MODULE_PARM_DESC(mode, "enforce or observe (default enforce)");
 module_param_cb(lever, &pflow_knob_param_ops, &sched_knobs[SCHED_KNOB_LEVER], 0444);
-MODULE_PARM_DESC(lever, "auto, nice, deadline or rr (default auto)");
+MODULE_PARM_DESC(lever, "auto, nice, group, deadline or rr (default auto)");
 module_param_cb(elect, &pflow_knob_param_ops, &sched_knobs[SCHED_KNOB_ELECT], 0444);
 MODULE_PARM_DESC(elect, "threads raised at a time, 0 for automatic (default 2)");
 module_param_cb(threshold, &pflow_knob_param_ops, &sched_knobs[SCHED_KNOB_THRESHOLD], 0444);

@@ -6,7 +6,9 @@
  * session a group, a cgroup with the cpu controller is one: there nice does
  * nothing against the others, and only a class above all groups does. So
  * "auto" takes nice in the root group, and a real-time class elsewhere, or where
- * nice was tried and the buffer stayed full.
+ * nice was tried and the buffer stayed full. A session's own nice level would do
+ * as well, but the kernel lets only user space change it (/proc/PID/autogroup), so
+ * that lever is a program's work, and this module only says who and when.
  *
  * Nice is set in the packet path (raw locks only). The others sleep or must not
  * be called with softirqs off, so pf_sched's own thread does it.
@@ -29,6 +31,7 @@
 
 static const char * const names[LEVERS] = {
 	[LEVER_NICE] = "nice",
+	[LEVER_GROUP] = "group",
 	[LEVER_DEADLINE] = "deadline",
 	[LEVER_RR] = "rr",
 };
@@ -100,7 +103,10 @@ int lever_choose(const struct task_struct *task, bool weak, enum boost_lever *le
 	enum place place = place_of(task);
 
 	*lever = asked ? asked - 1 : place == ROOT && !weak ? LEVER_NICE : LEVER_RR;
-	if (*lever != LEVER_NICE && realtime_barred(task, place))
+	if (above_groups(*lever) && realtime_barred(task, place))
+		*lever = LEVER_NICE;
+	/* A session of its own to raise has only who is in an autogroup. */
+	if (*lever == LEVER_GROUP && place != SESSION)
 		*lever = LEVER_NICE;
 	if (*lever == LEVER_DEADLINE && deadline_barred(task))
 		*lever = LEVER_RR;
@@ -108,6 +114,18 @@ int lever_choose(const struct task_struct *task, bool weak, enum boost_lever *le
 	if (*lever == LEVER_NICE && place != ROOT && asked != LEVER_NICE + 1)
 		return -EPERM;
 	return 0;
+}
+
+/**
+ * lever_barred() - may a thread be raised no longer by what raises it?
+ * @boost: elected
+ *
+ * Context: any. Return: whether a limit that it did not have now stands against it.
+ */
+bool lever_barred(const struct boost *boost)
+{
+	return above_groups(boost->lever) &&
+	       realtime_barred(boost->task, place_of(boost->task));
 }
 
 /**
@@ -130,14 +148,13 @@ void lever_save(struct boost *boost)
 
 /**
  * lever_nice() - raise by nice
- * @boost: saved
- * @levels: how far
+ * @boost: saved, its levels set
  *
  * Context: any but NMI, no run-queue lock held.
  */
-void lever_nice(struct boost *boost, unsigned int levels)
+void lever_nice(struct boost *boost)
 {
-	boost->nice = max(boost->before.nice - (int)levels, MIN_NICE);
+	boost->nice = max(boost->before.nice - (int)boost->levels, MIN_NICE);
 	set_user_nice(boost->task, boost->nice);
 }
 
@@ -206,6 +223,8 @@ bool lever_untouched(const struct boost *boost)
 	switch (boost->lever) {
 	case LEVER_NICE:
 		return policy == SCHED_NORMAL && task_nice(task) == boost->nice;
+	case LEVER_GROUP:
+		return policy == SCHED_NORMAL;
 	case LEVER_DEADLINE:
 		return policy == SCHED_DEADLINE &&
 		       READ_ONCE(task->dl.dl_runtime) == boost->runtime_ns;
@@ -283,6 +302,8 @@ void lever_restore(struct boost *boost)
 			set_user_nice(task, boost->before.nice);
 		return;
 	}
+	if (!above_groups(boost->lever))
+		return;
 	if (boost->lever == LEVER_DEADLINE && lever_untouched(boost))
 		leave_deadline(boost);
 	if (lever_untouched(boost))

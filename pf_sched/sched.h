@@ -44,10 +44,16 @@ static inline unsigned int sched_knob(unsigned int which)
 /* How a thread is raised; the knob's values are these, after "auto". */
 enum boost_lever {
 	LEVER_NICE,
-	LEVER_DEADLINE,
+	LEVER_GROUP,	/* its session's nice level, set by tools/packetflow-group */
+	LEVER_DEADLINE,	/* from here on: a class above all groups */
 	LEVER_RR,
 	LEVERS,
 };
+
+static inline bool above_groups(enum boost_lever lever)
+{
+	return lever == LEVER_DEADLINE || lever == LEVER_RR;
+}
 
 /* Why a boost ended; indexes the counters. */
 enum boost_end {
@@ -55,6 +61,8 @@ enum boost_end {
 	END_CLOSED,
 	END_EXITED,
 	END_EXEC,
+	END_OTHER,
+	END_BARRED,
 	END_DISPLACED,
 	END_STOPPED,
 	END_CHANGED,
@@ -81,6 +89,7 @@ struct boost_before {
  * struct boost - a thread that is raised
  * @task: held
  * @lever: by what
+ * @levels: nice levels that it is raised by; not of a class above
  * @nice: nice level that was set; LEVER_NICE
  * @runtime_ns: reservation that was made; LEVER_DEADLINE
  * @before: what to restore
@@ -90,6 +99,7 @@ struct boost_before {
 struct boost {
 	struct task_struct *task;
 	enum boost_lever lever;
+	unsigned int levels;
 	int nice;
 	u64 runtime_ns;
 	struct boost_before before;
@@ -100,11 +110,15 @@ struct boost {
 /* lever.c */
 int lever_choose(const struct task_struct *task, bool weak, enum boost_lever *lever);
 void lever_save(struct boost *boost);
-void lever_nice(struct boost *boost, unsigned int levels);
+void lever_nice(struct boost *boost);
 int lever_realtime(struct boost *boost, unsigned int cap);
 bool lever_untouched(const struct boost *boost);
+bool lever_barred(const struct boost *boost);
 void lever_restore(struct boost *boost);
 const char *lever_name(enum boost_lever lever);
+
+/* tracepoint.c */
+struct tracepoint *tracepoint_find(const char *name);
 
 /* fork.c */
 int fork_setup(void);

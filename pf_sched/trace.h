@@ -11,26 +11,28 @@
 #include "sched.h"
 
 #define show_lever(lever)						\
-	__print_symbolic(lever, { LEVER_NICE, "nice" }, { LEVER_DEADLINE, "deadline" },	\
-			 { LEVER_RR, "rr" }, { LEVERS, "none" })
+	__print_symbolic(lever, { LEVER_NICE, "nice" }, { LEVER_GROUP, "group" },	\
+			 { LEVER_DEADLINE, "deadline" }, { LEVER_RR, "rr" }, { LEVERS, "none" })
 
 TRACE_EVENT(boost,
-	TP_PROTO(const struct task_struct *task, u8 rank, enum boost_lever lever),
-	TP_ARGS(task, rank, lever),
+	TP_PROTO(const struct boost *boost, u8 rank),
+	TP_ARGS(boost, rank),
 	TP_STRUCT__entry(
 		__array(char, comm, TASK_COMM_LEN)
 		__field(pid_t, pid)
 		__field(u8, rank)
 		__field(u8, lever)
+		__field(u8, levels)
 	),
 	TP_fast_assign(
-		memcpy(__entry->comm, task->comm, TASK_COMM_LEN);
-		__entry->pid = task->pid;
+		memcpy(__entry->comm, boost->task->comm, TASK_COMM_LEN);
+		__entry->pid = boost->task->pid;
 		__entry->rank = rank;
-		__entry->lever = lever;
+		__entry->lever = boost->lever;
+		__entry->levels = boost->levels;
 	),
-	TP_printk("comm=%s pid=%d rank=%u lever=%s", __entry->comm, __entry->pid, __entry->rank,
-		  show_lever(__entry->lever))
+	TP_printk("comm=%s pid=%d rank=%u lever=%s levels=%u", __entry->comm, __entry->pid,
+		  __entry->rank, show_lever(__entry->lever), __entry->levels)
 );
 
 TRACE_EVENT(restore,
@@ -54,7 +56,8 @@ TRACE_EVENT(restore,
 				   { END_CLOSED, "closed" }, { END_EXITED, "exited" },
 				   { END_EXEC, "exec" }, { END_DISPLACED, "displaced" },
 				   { END_STOPPED, "stopped" }, { END_CHANGED, "changed" },
-				   { END_CAP, "cap" }, { END_WEAK, "weak" }))
+				   { END_CAP, "cap" }, { END_WEAK, "weak" },
+				   { END_OTHER, "other" }, { END_BARRED, "barred" }))
 );
 
 #endif

@@ -9,6 +9,7 @@
 #ifndef _PFLOW_COMPAT_H
 #define _PFLOW_COMPAT_H
 
+#include <linux/hrtimer.h>
 #include <linux/kthread.h>
 #include <linux/netdevice.h>
 #include <linux/sched.h>
@@ -40,6 +41,13 @@ static inline void sk_skb_reason_drop(struct sock *sk, struct sk_buff *skb,
 }
 #endif
 
+/* 6.10 added the packet to this tracepoint. */
+#if defined(PFLOW_HAVE_UDP_FAIL_SKB)
+#define PFLOW_UDP_FAIL_ARGS void *data, int rc, struct sock *sk, struct sk_buff *skb
+#else
+#define PFLOW_UDP_FAIL_ARGS void *data, int rc, struct sock *sk
+#endif
+
 /*
  * A cache that is not merged with others of its size, whose name would stay in
  * sysfs. Before 6.5 there is no flag for it, but a cache of which user space may
@@ -58,6 +66,19 @@ static inline struct kmem_cache *pflow_cache_create(const char *name, unsigned i
 #ifndef kthread_run_worker
 #define kthread_run_worker kthread_create_worker
 #endif
+
+/* 6.13 has one function set up a timer whole; 6.15 took the older way away. */
+static inline void pflow_hrtimer_setup(struct hrtimer *timer,
+				       enum hrtimer_restart (*function)(struct hrtimer *),
+				       enum hrtimer_mode mode)
+{
+#if defined(PFLOW_HAVE_HRTIMER_SETUP)
+	hrtimer_setup(timer, function, CLOCK_MONOTONIC, mode);
+#else
+	hrtimer_init(timer, CLOCK_MONOTONIC, mode);
+	timer->function = function;
+#endif
+}
 
 /* A thread's own slice, in nanoseconds, from 6.12; 0 where it has none. */
 static inline u64 pflow_custom_slice(const struct task_struct *task)

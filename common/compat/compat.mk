@@ -12,3 +12,5 @@ ccflags-y += $(call pflow-has,'struct udp_table \*tbl',net/udp.h,UDP_TABLE_ARGUM
 ccflags-y += $(call pflow-has,'struct udp_table \*udp_table',net/netns/ipv4.h,UDP_TABLE_NETNS)
 ccflags-y += $(call pflow-has,'udp_prod_queue',linux/udp.h,UDP_PROD_QUEUE)
 ccflags-y += $(call pflow-has,'[[:space:]]custom_slice;',linux/sched.h,CUSTOM_SLICE)
+ccflags-y += $(call pflow-has,'int rc. struct sock \*sk. struct sk_buff',trace/events/udp.h,UDP_FAIL_SKB)
+ccflags-y += $(call pflow-has,'void hrtimer_setup.struct hrtimer',linux/hrtimer.h,HRTIMER_SETUP)

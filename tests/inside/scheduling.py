@@ -281,6 +281,17 @@ class Receiver:
             time.sleep(600)
         return child
 
+    def _do_hand_over(self) -> int:
+        """A child receives on the socket from now on."""
+        child = os.fork()
+        if not child:
+            while True:
+                self._sock.recv(2000)
+                spin(self._work)
+                time.sleep(self._pause)
+        self._sock.close()
+        return child
+
     def _do_clone(self) -> int:
         thread = threading.Thread(target=lambda: time.sleep(600))
         thread.start()
@@ -335,6 +346,9 @@ class Receiver:
     def fork(self) -> int:
         """Its child; at SIGUSR1 that takes the timer slack it was born with."""
         return self._tell("fork")
+
+    def hand_over(self) -> int:
+        return self._tell("hand_over")
 
     def clone(self) -> int:
         return self._tell("clone")

@@ -44,9 +44,9 @@ def library() -> ctypes.CDLL:
         built = ctypes.CDLL(str(out))
     built.pflow_rank.restype = ctypes.c_uint8
     built.level.restype = ctypes.c_uint16
-    for name in ("pflow_rate_update", "cut_share", "pflow_keep"):
+    for name in ("pflow_rate_update", "cut_share", "pflow_keep", "pflow_harm_step"):
         getattr(built, name).restype = ctypes.c_uint32
-    for name in ("pflow_harmed", "pflow_relieved", "pflow_fills"):
+    for name in ("pflow_harmed", "pflow_relieved", "pflow_worth", "pflow_fills"):
         getattr(built, name).restype = ctypes.c_bool
     built.pflow_cut_step.restype = _Cut
     for name in ("pflow_elect_most", "pflow_boost_levels"):
@@ -85,8 +85,16 @@ def cut_share(cut: Cut, of: int) -> int:
     return int(library().cut_share(_Cut(*cut), ctypes.c_uint16(of)))
 
 
-def harmed(loss: int) -> bool:
-    return bool(library().pflow_harmed(ctypes.c_uint32(loss)))
+def harm_step(harm_us: int, loss: int, elapsed_us: int) -> int:
+    return int(library().pflow_harm_step(*map(ctypes.c_uint32, (harm_us, loss, elapsed_us))))
+
+
+def harmed(harm_us: int) -> bool:
+    return bool(library().pflow_harmed(ctypes.c_uint32(harm_us)))
+
+
+def worth(dropped: int, passed: int) -> bool:
+    return bool(library().pflow_worth(ctypes.c_uint64(dropped), ctypes.c_uint64(passed)))
 
 
 def relieved(before: int, after: int) -> bool:

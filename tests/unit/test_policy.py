@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """The policy: who ranks above whom, how much is shed, and from whom."""
 
+import math
+
 from hypothesis import given
 from hypothesis import strategies as st
 from unit.policy import (
@@ -14,6 +16,7 @@ from unit.policy import (
     Cut,
     cut_share,
     cut_step,
+    harm_step,
     harmed,
     keep,
     level,
@@ -21,6 +24,7 @@ from unit.policy import (
     rank_prio,
     rate_update,
     relieved,
+    worth,
 )
 
 ranks = st.integers(0, RANKS - 1)
@@ -121,12 +125,37 @@ def test_a_larger_share_never_keeps_more(a: int, b: int, rate: int, top: int, fl
         assert keep(a, rate, top, floor) >= keep(b, rate, top, floor)
 
 
-@given(words, words)
-def test_more_loss_is_more_harm(a: int, b: int) -> None:
+@given(words, words, words, words)
+def test_more_loss_is_more_harm(harm: int, a: int, b: int, elapsed: int) -> None:
     if a <= b:
+        assert harm_step(harm, a, elapsed) <= harm_step(harm, b, elapsed)
         assert harmed(a) <= harmed(b)
-    assert not harmed(ONE // 50)
-    assert harmed(ONE // 9)
+
+
+def until_harmed(*losses: float) -> float:
+    """Seconds of windows of these losses, over and over, until it counts as harm."""
+    harm = 0
+    for window in range(100):
+        if harmed(harm):
+            return window / 10
+        harm = harm_step(harm, round(losses[window % len(losses)] * ONE), 100_000)
+    return math.inf
+
+
+def test_what_counts_as_harm() -> None:
+    assert until_harmed(0.84) == 0.1
+    assert 0.2 <= until_harmed(0.28) <= 0.4
+    assert until_harmed(0.15) <= 1.2
+    assert until_harmed(0.09) == math.inf
+    assert until_harmed(0.3, 0, 0, 0) == math.inf  # a burst now and then
+
+
+@given(st.integers(0, 2**40), st.integers(0, 2**40), st.integers(0, 2**40))
+def test_looking_pays_by_what_is_dropped(dropped: int, more: int, passed: int) -> None:
+    assert worth(dropped, passed) <= worth(dropped + more, passed)
+    assert not worth(0, passed)
+    assert worth(passed // 6 + 1, passed)
+    assert not worth(passed // 8, passed)
 
 
 @given(shares, shares, shares)

@@ -215,6 +215,21 @@ def test_a_buffer_that_does_not_fill_raises_nobody() -> None:
         assert receiver.state() == receiver.before
 
 
+@inside(modules=SCHED)
+def test_whoever_does_not_run_at_all_is_found() -> None:
+    """Its buffer is full, so that nothing is delivered any more, only dropped."""
+    with starving("nice"), receiving() as receiver:
+        os.kill(receiver.pid, signal.SIGSTOP)
+        with flood(receiver.port):
+            time.sleep(0.5)
+        wait_for(partial(is_restored, receiver))
+        seen = Counting()
+        with flood(receiver.port):
+            await_raised(receiver, "nice")
+        assert seen["elected"] == 1
+        os.kill(receiver.pid, signal.SIGCONT)
+
+
 @mark.parametrize("grouped", [True, False])
 @inside(modules=SCHED)
 def test_the_lever_is_one_that_counts_where_the_receiver_stands(grouped: bool) -> None:
@@ -275,6 +290,58 @@ def test_it_ends_with_the_program(lever: str, in_thread: bool) -> None:
         wait_for(lambda: Path(f"/proc/{receiver.pid}/comm").read_text() == "sleep\n", 5)
         receiver.tid = receiver.pid
         assert_restored(receiver, "exec", seen)
+
+
+@mark.parametrize("lever", LEVERS)
+@inside(modules=SCHED)
+def test_it_ends_when_another_receives(lever: str) -> None:
+    with starving(lever, hold=LONG), receiving() as receiver:
+        seen = Counting()
+        raise_up(receiver, lever)
+        child = receiver.hand_over()
+        with flood(receiver.port):
+            wait_for(lambda: seen["restored other"] == 1, 12)
+            wait_for(partial(is_restored, receiver), 1)
+        end(child)
+
+
+@inside(modules=SCHED)
+def test_it_ends_when_the_thread_may_be_raised_no_longer() -> None:
+    with starving("rr", hold=LONG), receiving() as receiver:
+        seen = Counting()
+        for turn in (1, 2):
+            raise_up(receiver, "rr")
+            with ExitStack() as stack:
+                if turn == 1:
+                    limits = (resource.RLIM_INFINITY, resource.RLIM_INFINITY)
+                    bound = (10_000_000, resource.RLIM_INFINITY)
+                    resource.prlimit(receiver.pid, resource.RLIMIT_RTTIME, bound)
+                    stack.callback(
+                        resource.prlimit, receiver.pid, resource.RLIMIT_RTTIME, limits
+                    )
+                else:
+                    comm = Path(f"/proc/{receiver.pid}/comm").read_text().strip()
+                    stack.enter_context(knobs(exempt=comm))
+                wait_for(partial(is_restored, receiver), 1)
+                wait_for(partial(seen.__getitem__, "restored barred"), 1)
+                assert seen["restored barred"] == turn
+
+
+@inside(modules=SCHED)
+def test_it_ends_for_the_least_when_there_are_fewer_places() -> None:
+    with (
+        starving("nice", hogs=1, elect=2, hold=LONG),
+        receiving(partial(os.nice, 5)) as low,
+        receiving() as high,
+    ):
+        seen = Counting()
+        calm()
+        with flood(high.port, low.port):
+            wait_for(lambda: sum(boosted().values()) == 2)
+            set_knob("sched/elect", 1)
+            wait_for(partial(is_restored, low), 1)
+            assert seen["restored displaced"] == 1
+            assert high.state().nice < 0
 
 
 @mark.parametrize("lever", LEVERS)
