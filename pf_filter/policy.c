@@ -20,6 +20,7 @@
 #define BEARABLE	(PFLOW_ONE / 10)	/* share of what a receiver is sent */
 #define HARMED_US	50000u
 #define WORTH		8		/* one in so many: about what looking costs, in drops */
+#define FEW		256		/* packets that cost nothing to speak of */
 
 static u32 min_u32(u32 a, u32 b)
 {
@@ -115,13 +116,13 @@ bool pflow_harmed(u32 harm_us)
  * @passed: packets that were looked at in vain
  *
  * An early drop saves about half of what a packet costs that the socket drops, a
- * look costs about a twentieth.
+ * look costs about a twentieth. Where few packets come it is no matter.
  *
  * Context: any. Return: whether it does.
  */
 bool pflow_worth(u64 dropped, u64 passed)
 {
-	return dropped > (dropped + passed) / WORTH;
+	return dropped + passed < FEW || dropped > (dropped + passed) / WORTH;
 }
 
 /**

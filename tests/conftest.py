@@ -17,7 +17,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--packets",
         type=int,
         default=50_000,
-        help="how many the test of peace sends (50000; a release deserves 10 million)",
+        help="how many the tests of peace send (50000; a release: 10 million)",
     )
     parser.addoption(
         "--cycles",

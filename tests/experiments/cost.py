@@ -18,12 +18,14 @@ a drop nobody reads the socket, whose buffer is full:
 
 and, by the receive side alone, on a machine where another receiver loses packets:
 
-    judged        received; the other is the less important one
+    judged        received; the other is the less important one. It is slow by itself,
+                  so that looking does not pay, and the processor mostly rests from it
     shed_drop     dropped by pf_filter, since the other is the more important one
 
 The JSON has "experiment", "kernel", "version", "instructions_per_packet" (sent and
 received on lo) and "receive_instructions_per_packet", both by arm, as means of the
-repeats; "spread", the largest difference between two repeats as a share of the
+repeats; "ping_pong_us", the latency of latency.py by the arms in which all is received
+and the machine at peace; "spread", the largest difference between two repeats as a share of the
 mean; and "early_share", the share of the early_drop arm's packets that the filter
 really dropped.
 """
@@ -36,6 +38,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from experiments.arms import Modules, Setting, ShedAll, built
+from experiments.latency import ping_pong
 from experiments.result import Json, columns
 from rig.guest import Guest
 from rig.kernels import Kernel
@@ -58,6 +61,10 @@ class CostArm:
     setting: Setting
     flood: bool = False  # nobody reads: each packet ends as a drop
     nices: tuple[int, int] | None = None  # this receiver's, and that of one in trouble
+
+    @property
+    def at_peace(self) -> bool:
+        return not self.flood and self.nices is None
 
     def paths(self) -> tuple[str, ...]:
         return PATHS if self.nices is None else ("tun",)
@@ -114,6 +121,7 @@ def run(kernel: Kernel, repeats: int, say: Callable[[str], None]) -> Json:
     found: dict[tuple[str, str], list[Cost]] = {
         (name, path): [] for name, arm in arms.items() for path in arm.paths()
     }
+    answers: dict[str, list[float]] = {name: [] for name, arm in arms.items() if arm.at_peace}
     say(f"cost: booting {kernel.version}, counting instructions")
     with Guest(kernel, icount=True, link=False) as guest:
         guest.run("ip link set lo up && modprobe tun")
@@ -121,6 +129,9 @@ def run(kernel: Kernel, repeats: int, say: Callable[[str], None]) -> Json:
             for (name, path), costs in found.items():
                 costs.append(measure(guest, arms[name], path))
                 say(f"cost {repeat + 1}/{repeats} {name} {path}: {costs[-1].instructions:.0f}")
+            for name, latencies in answers.items():
+                latencies.append(ping_pong(guest, arms[name].setting, (0, PORT)))
+                say(f"cost {repeat + 1}/{repeats} {name} ping-pong: {latencies[-1]:.3f} us")
 
     def means(path: str) -> dict[str, float]:
         return {
@@ -135,6 +146,7 @@ def run(kernel: Kernel, repeats: int, say: Callable[[str], None]) -> Json:
         "version": kernel.version,
         "instructions_per_packet": means("lo"),
         "receive_instructions_per_packet": means("tun"),
+        "ping_pong_us": {name: round(statistics.mean(us), 3) for name, us in answers.items()},
         "spread": max(map(spread, found.values())),
         "early_share": min(
             (cost.early_share for path in PATHS for cost in found.get(("early_drop", path), [])),
@@ -152,17 +164,18 @@ def spread(costs: list[Cost]) -> float:
 def table(result: Json) -> str:
     """Instructions a packet and percent against stock, by both paths."""
     by_path = [result["instructions_per_packet"], result["receive_instructions_per_packet"]]
-    rows = [["arm", "lo: sent and received", "", "tun: receive side", ""]]
+    heads = ["lo: sent and received", "", "tun: receive side", "", "ping-pong", ""]
+    rows = [["arm", *heads]]
     for name in by_path[1]:
         row = [name]
-        for costs in by_path:
+        for costs, digits in zip([*by_path, result["ping_pong_us"]], (0, 0, 2), strict=True):
             if name in costs:
-                row += [f"{costs[name]:.0f}", f"{costs[name] / costs['stock'] - 1:+.2%}"]
+                row += [f"{costs[name]:.{digits}f}", f"{costs[name] / costs['stock'] - 1:+.2%}"]
             else:
                 row += ["", ""]
         rows.append(row)
     foot = f"repeats agree to {result['spread']:.2%}"
     if result["early_share"] is not None:
         foot += f"; of the early_drop arm's packets the filter dropped {result['early_share']:.1%}"
-    title = f"cost, kernel {result['version']}: instructions a packet"
+    title = f"cost, kernel {result['version']}: instructions a packet, microseconds a ping-pong"
     return "\n".join([title, *columns(rows), foot])

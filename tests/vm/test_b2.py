@@ -13,6 +13,7 @@ import re
 import socket
 import struct
 import subprocess
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -44,6 +45,7 @@ from inside.suite import (
 TRACING = Path("/sys/kernel/tracing")
 SO_ATTACH_REUSEPORT_CBPF = 51
 UDP_SEGMENT = 103
+BUFFER = 20_000  # bytes; some twenty small packets
 DEVICE = socket.SO_BINDTODEVICE
 
 Send = Callable[[bytes], object]
@@ -97,6 +99,29 @@ KINDS = [
     "device",
     "vrf",
 ]
+
+
+@inside()
+def test_where_looking_does_not_pay_the_cpu_rests_from_it() -> None:
+    """One packet of some twenty is lost: all the looking would cost more than it saves."""
+    receiver, send, _keep = path("veth4", rcvbuf=BUFFER)
+    fit = 0
+    while not drops(receiver):
+        send(datagram(fit, 100))
+        fit += 1
+    assert fit >= 16
+    drain(receiver)
+    sent, looked, begin = 0, passed()["judged"], time.monotonic()
+    while time.monotonic() < begin + 4:
+        for number in range(fit):
+            send(datagram(number, 100))
+        sent += fit
+        drain(receiver)
+    looked = passed()["judged"] - looked
+    assert 0 < looked < sent / 2
+    # And looks again: what nobody reads is dropped early before long.
+    before = early(receiver)
+    wait_for(lambda: send(datagram(0, 100)) and early(receiver) > before + 10)
 
 
 @mark.parametrize("kind", KINDS)

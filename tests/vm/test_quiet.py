@@ -1,20 +1,24 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """Without overload the suite drops nothing, ever, and is not seen."""
 
+import json
 import os
 import subprocess
 import time
 
 import pytest
+from experiments.cost import PATHS
 from experiments.measure import await_quiet, lost
 from inside import inside, mark
 from inside.net import Peer, datagram, drain, drops, port_of, udp
 from inside.suite import dropped, metric, observed
 from rig.guest import Guest
 from rig.link import GUEST4
-from rig.traffic import LIGHT, Flow, await_bound
+from rig.traffic import LIGHT, Flow, await_bound, programs
 
 PPS = 2_500  # far from what an emulated CPU can take, even on a busy host
+ROUNDS = 5  # of udp_cost
+MOST_BY_DEVICE = 1_000_000  # that takes three minutes
 
 
 @mark.cpus(1, 4)
@@ -50,7 +54,7 @@ def all_drops(guest: Guest) -> dict[str, int]:
 
 @pytest.mark.timeout(3600)
 def test_no_packet_of_many_is_dropped(guest: Guest, request: pytest.FixtureRequest) -> None:
-    count = request.config.getoption("--packets")
+    count = min(request.config.getoption("--packets"), MOST_BY_DEVICE)
     guest.write("/proc/sys/net/core/rmem_max", str(16 << 20))
     guest.load("pf_filter")
     ports = {5001: 0, 5002: 19}
@@ -66,6 +70,20 @@ def test_no_packet_of_many_is_dropped(guest: Guest, request: pytest.FixtureReque
     # A busy host starves the guest so that its ring overflows: that is not ours.
     missing = sum(sent.packets.values()) - sum(one.packets for one in got)
     assert missing == after.in_front - before.in_front
+
+
+@pytest.mark.timeout(3600)
+def test_every_packet_of_many_is_received(guest: Guest, request: pytest.FixtureRequest) -> None:
+    """One after another: the sender waits for each, and for ever if one is missing."""
+    count = request.config.getoption("--packets") // len(PATHS) // ROUNDS
+    guest.run("modprobe tun")
+    guest.load("pf_filter")
+    for path in PATHS:
+        command = [str(programs() / "udp_cost"), "-n", str(count), path, "5000"]
+        out = json.loads(guest.spawn(command, nice=19).wait(60 + count * ROUNDS / 1000).out)
+        assert len(out["ns"]) == ROUNDS
+        assert out["sent"] >= count * ROUNDS
+    assert all_drops(guest) == {}
 
 
 def test_a_bulk_transfer_is_no_overload(guest: Guest) -> None:
