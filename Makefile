@@ -19,20 +19,23 @@ RELEASE  = $(shell sed -n 's/.*UTS_RELEASE "\(.*\)"/\1/p' $(KDIR)/include/genera
 KBUILD   = $(MAKE) -C $(KDIR) M=$(CURDIR)
 DKMS_DIR = $(DESTDIR)/usr/src/packetflow-$(VERSION)
 DOC_DIR  = $(DESTDIR)$(PREFIX)/share/doc/packetflow
+SBIN_DIR = $(DESTDIR)$(PREFIX)/sbin
 RUN      = tests/experiments/run
 SOURCES  = Kbuild VERSION LICENSE dkms.conf common $(wildcard pf_*)
 
 all: ## build the modules for the running kernel (or KVER=, or KDIR=)
 	$(KBUILD) modules
 
-install: ## install the modules (DESTDIR= for packaging)
+install: ## install the modules and packetflow-group (DESTDIR= for packaging)
 	$(KBUILD) INSTALL_MOD_PATH=$(DESTDIR) INSTALL_MOD_DIR=$(INSTALL_MOD_DIR) \
 		CONFIG_MODULE_SIG_ALL= modules_install
 	$(if $(DESTDIR),,depmod $(RELEASE))
+	install -D -m 755 -t $(SBIN_DIR) tools/packetflow-group
 	install -D -m 644 -t $(DOC_DIR) LICENSE $(wildcard README.md)
 
 uninstall: ## remove what install put in place
 	rm -rf $(DESTDIR)/lib/modules/$(RELEASE)/$(INSTALL_MOD_DIR) $(DOC_DIR)
+	rm -f $(SBIN_DIR)/packetflow-group
 	$(if $(DESTDIR),,depmod $(RELEASE))
 
 sign: ## sign the built modules for Secure Boot (SIGN_KEY=, SIGN_CERT=)

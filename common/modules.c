@@ -154,15 +154,15 @@ void pflow_module_unregister(struct pflow_module *module)
 EXPORT_SYMBOL_GPL(pflow_module_unregister);
 
 /**
- * pflow_modules_pressure() - tell the modules whether any CPU is under pressure
- * @pressed: whether one is
+ * pflow_modules_pressure() - tell the modules whether packets may have to wait
+ * @on: a CPU is under pressure or has no time to spare
  *
  * Whoever holds the mutex may be waiting for the estimator to end, so it is not
  * waited for; the next round tells.
  *
  * Context: the estimator's worker.
  */
-void pflow_modules_pressure(bool pressed)
+void pflow_modules_pressure(bool on)
 {
 	struct pflow_module *module;
 
@@ -171,7 +171,7 @@ void pflow_modules_pressure(bool pressed)
 	if (running)
 		list_for_each_entry(module, &modules, list)
 			if (module->pressure)
-				module->pressure(pressed);
+				module->pressure(on);
 	mutex_unlock(&modules_lock);
 }
 

@@ -19,10 +19,11 @@
  * A CPU with a signal is *pressed* for a second after the last one; only then
  * are its packets looked at one by one and the receive calls probed. Where looking
  * does not pay, it *rests*: drops at a socket do not make it look again for a while.
- * At peace
- * a worker wakes once a second and reads a few counters; every ten seconds, and
- * when somebody reads the table, it has packets counted for a moment, so that
- * owners and rates are known before they are needed.
+ *
+ * At peace a worker wakes a few times a second and reads a few counters; every ten
+ * seconds, and when somebody reads the table, it has packets counted for a moment, so
+ * that owners and rates are known before they are needed. A CPU without idle time is
+ * no sign of overload, but one that receivers may have to wait for their turn.
  *
  * Context: NAPI polls run with softirqs off, drops at a socket in softirq or
  * process context; these probes touch their own CPU's data. The rest is a
@@ -44,7 +45,9 @@
 
 #define STANDING_NS	(5 * NSEC_PER_MSEC)
 #define CHAIN_GAP_NS	(50 * NSEC_PER_MSEC)	/* polls further apart are no chain */
-#define PERIOD_PEACE	HZ
+#define PERIOD_PEACE	(HZ / 4)
+#define BUSY_US		50000	/* a shorter look tells nothing */
+#define BUSY_IDLE	8	/* busy is who was idle for less than 1/8 of the time */
 #define PERIOD_PRESSED	(HZ / 10)
 #define LEARN_FIRST	2	/* periods of pressure */
 #define LEARN_AGAIN	50
@@ -63,6 +66,7 @@ struct seen {
 	unsigned int squeezed;
 	const void *dev;
 	u64 dev_lost;
+	u64 idle_us;
 };
 
 static DEFINE_PER_CPU(struct seen, seen);
@@ -312,6 +316,30 @@ static void sample(bool on)
 	}
 }
 
+/* Is there a CPU on which receivers may have to wait for their turn? */
+static bool look_for_busy(void)
+{
+	static bool busy;
+	static ktime_t looked_at;
+	ktime_t now = ktime_get();
+	u64 elapsed_us = ktime_us_delta(now, looked_at);
+	int cpu;
+
+	if (elapsed_us < BUSY_US)
+		return busy;
+	looked_at = now;
+	busy = false;
+	for_each_online_cpu(cpu) {
+		struct seen *last = per_cpu_ptr(&seen, cpu);
+		u64 idle_us = pflow_cpu_idle_us(cpu);
+
+		/* Read from another CPU it may seem to step back. */
+		busy |= (s64)(idle_us - last->idle_us) < (s64)(elapsed_us / BUSY_IDLE);
+		last->idle_us = idle_us;
+	}
+	return busy;
+}
+
 static bool due(u32 last, u32 every)
 {
 	return time_after32((u32)jiffies, last + every);
@@ -343,7 +371,7 @@ static void estimator(struct work_struct *work)
 		round = 0;
 	sample(!pressed && !sampling && due(last_sample, SAMPLE_EVERY));
 	pflow_probes_watch(sampling || (pressed && learning(round)));
-	pflow_modules_pressure(pressed);
+	pflow_modules_pressure(look_for_busy() || pressed);
 	if (due(last_scan, pressed && !round ? SCAN_APART : SCAN_EVERY)) {
 		pflow_scan();
 		last_scan = jiffies;

@@ -289,7 +289,8 @@ extern const struct kernel_param_ops pflow_knob_param_ops;
  * @capability: that writing them takes besides CAP_NET_ADMIN; 0 for none
  * @start: attach all hooks; called at registration and when enable turns 1
  * @stop: detach them; called at unregistration and when enable turns 0
- * @pressure: told every now and then whether any CPU is under pressure; may be NULL
+ * @pressure: told every now and then whether any CPU is under pressure, or has no
+ *	time to spare; may be NULL
  * @status: lines for people
  * @metrics: OpenMetrics families
  * @dir: made by pf_common
@@ -305,7 +306,7 @@ struct pflow_module {
 	int capability;
 	int (*start)(void);
 	void (*stop)(void);
-	void (*pressure)(bool pressed);
+	void (*pressure)(bool on);
 	void (*status)(struct seq_file *m);
 	void (*metrics)(struct seq_file *m);
 	struct proc_dir_entry *dir;

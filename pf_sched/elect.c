@@ -41,7 +41,6 @@
 #define RECEIVED_FOR	(2 * PFLOW_HOLD)	/* receive calls are looked at every 5 s */
 #define GHOST_FOR	(10 * HZ)
 #define UNDER_WAY_MS	100	/* a fork is seldom longer */
-#define LATELY		(10 * HZ)	/* the hook stays armed so long after a boost */
 #define ADAPT		HZ	/* between two steps of an automatic number of elected */
 #define KNOWN_NEED	5	/* ticks of a boost that tell how much a thread needs */
 #define WEAK_AFTER	10	/* ticks in which the buffer stayed full although raised */
@@ -77,6 +76,7 @@ enum refusal {
  * @rank: of the thread before
  * @until: jiffies at which the boost ends unless the socket still fills
  * @changed: jiffies of the last change of the thread
+ * @ordered: jiffies of its last change of place among those raised
  * @exec_id: of the program that it ran when elected
  * @pid: the thread's id then
  * @end: why it is over
@@ -94,6 +94,7 @@ struct slot {
 	u8 rank;
 	u32 until;
 	u32 changed;
+	u32 ordered;
 	u32 exec_id;
 	pid_t pid;
 	enum boost_end end;
@@ -111,8 +112,6 @@ static u64 refused[REFUSALS], ended[ENDS];
 static bool place_wanted, budget_spent;
 static unsigned int most = 2;	/* where their number is automatic */
 static u32 adapted;		/* jiffies */
-static u32 last_boost;		/* jiffies */
-static bool ever;
 static bool stopping;
 static DEFINE_PER_CPU(s32, budget_us);
 
@@ -122,7 +121,7 @@ static DEFINE_PER_CPU(u32, asked_at);
 
 static struct kthread_worker *thread;
 static void tick(struct kthread_work *work);
-static DEFINE_KTHREAD_WORK(tick_work, tick);
+static struct kthread_work tick_work;
 static struct hrtimer tick_timer;
 static u64 tick_at_ns;
 
@@ -296,6 +295,14 @@ static struct task_struct *receiver(const struct pflow_sock *entry)
 	return task;
 }
 
+/* One that did not run although raised waits for something else than its turn. */
+static u32 apart_from(const struct slot *last)
+{
+	if (last->end == END_EXPIRED && !last->boosted_ns)
+		return HZ;
+	return msecs_to_jiffies(sched_knob(SCHED_KNOB_APART));
+}
+
 /* May this thread be raised, and by what? Under the lock and RCU. */
 static int worthy(const struct task_struct *task, u8 rank, const struct slot *last,
 		  enum boost_lever *lever)
@@ -309,8 +316,7 @@ static int worthy(const struct task_struct *task, u8 rank, const struct slot *la
 		return REFUSED_TOP;
 	if (boost_exempt(task))
 		return REFUSED_EXEMPT;
-	if (last && time_before32((u32)jiffies, last->changed +
-				  msecs_to_jiffies(sched_knob(SCHED_KNOB_APART))))
+	if (last && time_before32((u32)jiffies, last->changed + apart_from(last)))
 		return REFUSED_APART;
 	if (per_cpu(budget_us, task_cpu(task)) < (last && last->end == END_CAP ? refilled : 0))
 		return REFUSED_CAP;
@@ -332,6 +338,7 @@ static void promote(struct slot *slot, struct task_struct *task, const struct pf
 	slot->sk = sk;
 	slot->until = hold_until();
 	slot->changed = jiffies;
+	slot->ordered = jiffies;
 	slot->exec_id = READ_ONCE(task->self_exec_id);
 	slot->pid = task->pid;
 	slot->ran_ns = READ_ONCE(task->se.sum_exec_runtime);
@@ -348,8 +355,6 @@ static void promote(struct slot *slot, struct task_struct *task, const struct pf
 	set_elected(slot, true);
 	trace_boost(&slot->boost, slot->rank);
 	elected++;
-	WRITE_ONCE(last_boost, (u32)jiffies);
-	WRITE_ONCE(ever, true);
 	kick();
 }
 
@@ -473,23 +478,13 @@ void boost_child(const struct task_struct *parent, struct task_struct *child)
 	raw_spin_unlock_irqrestore(&slots_lock, irq);
 }
 
-/**
- * boost_lately() - is anybody raised, or was a moment ago?
- *
- * Context: any. Return: whether.
- */
-bool boost_lately(void)
-{
-	return READ_ONCE(ever) && time_before32((u32)jiffies, READ_ONCE(last_boost) + LATELY);
-}
-
 /* The lever was not enough, and there is something that might be. */
 static bool too_weak(struct slot *slot)
 {
 	enum boost_lever lever;
 
 	/* It was reserved less than it needs now: next time, all there is. */
-	if (slot->boost.lever == LEVER_DEADLINE && slot->boost.need &&
+	if (slot->boost.lever == LEVER_DEADLINE && slot->boost.scant &&
 	    slot->full_ticks >= WEAK_AFTER) {
 		slot->boost.need = 0;
 		return true;
@@ -575,11 +570,11 @@ static void account_slot(struct slot *slot, unsigned int cap)
 		slot->boost.need = clamp_t(u64, div64_u64(slot->boosted_ns * 100, raised_ns),
 					   1, 100);
 	}
-	if (boost_fills(slot->sk)) {
+	if (!boost_fills(slot->sk)) {
+		slot->full_ticks = 0;
+	} else if (took_ns) {
 		slot->full_ticks++;
 		slot->until = hold_until();
-	} else {
-		slot->full_ticks = 0;
 	}
 }
 
@@ -627,6 +622,33 @@ static bool put(struct slot *slot)
 	return task;
 }
 
+/*
+ * The degree of the boost by rank, where the lever is round robin: who ranks higher
+ * runs before who ranks lower, equals take turns.
+ */
+static unsigned int priority_of(const struct slot *slot)
+{
+	unsigned int priority = 1, i;
+
+	for (i = 0; i < SLOTS; i++)
+		priority += active(&slots[i]) && slots[i].boost.lever == LEVER_RR &&
+			    slots[i].rank < slot->rank;
+	return priority;
+}
+
+/* Who is raised has changed meanwhile. Rank and lever change in this thread alone. */
+static void reorder(struct slot *slot)
+{
+	unsigned int priority = priority_of(slot);
+
+	if (slot->boost.priority != priority &&
+	    time_after32((u32)jiffies, slot->ordered +
+			 msecs_to_jiffies(sched_knob(SCHED_KNOB_APART)))) {
+		slot->ordered = jiffies;
+		lever_reorder(&slot->boost, priority);
+	}
+}
+
 /* The thread's own: only it takes a slot from CHOSEN, OVER and GHOST further. */
 static void pull(struct slot *slot)
 {
@@ -637,7 +659,7 @@ static void pull(struct slot *slot)
 	/* Somebody may have been quicker since the election. */
 	if (READ_ONCE(task->policy) == SCHED_NORMAL && !(READ_ONCE(task->flags) & PF_EXITING)) {
 		lever_save(&slot->boost);
-		err = lever_realtime(&slot->boost, sched_knob(SCHED_KNOB_CAP));
+		err = lever_realtime(&slot->boost, sched_knob(SCHED_KNOB_CAP), priority_of(slot));
 	}
 
 	raw_spin_lock_irqsave(&slots_lock, irq);
@@ -661,7 +683,7 @@ static void lay_down(struct slot *slot)
 		lever_restore(&slot->boost);
 	set_elected(slot, false);
 	sock_put(slot->sk);
-	trace_restore(slot->boost.task, lever, slot->end);
+	trace_restore(slot->boost.task, slot->pid, lever, slot->end);
 	pflow_rank_unpin(slot->boost.task);
 	raw_spin_lock_irqsave(&slots_lock, irq);
 	ended[slot->end]++;
@@ -702,6 +724,8 @@ static void tick(struct kthread_work *work)
 
 		if (smp_load_acquire(&slot->state) == CHOSEN)
 			pull(slot);
+		if (smp_load_acquire(&slot->state) == RAISED && slot->boost.lever == LEVER_RR)
+			reorder(slot);
 		if (smp_load_acquire(&slot->state) == OVER)
 			lay_down(slot);
 		spare += slot->state == FREE;
@@ -730,11 +754,11 @@ int boost_setup(void)
 	if (IS_ERR(thread))
 		return PTR_ERR(thread);
 	sched_set_fifo(thread->task);
+	kthread_init_work(&tick_work, tick);
 	pflow_hrtimer_setup(&tick_timer, on_timer, HRTIMER_MODE_REL_HARD);
 	for_each_possible_cpu(cpu)
 		per_cpu(budget_us, cpu) = 0;
 	stopping = false;
-	ever = false;
 	place_wanted = false;
 	budget_spent = false;
 	most = 2;
@@ -785,6 +809,7 @@ void boost_status(struct seq_file *m)
 		char comm[TASK_COMM_LEN];
 		int pid, prio;
 		enum boost_lever lever;
+		unsigned int levels;
 		bool shown;
 
 		raw_spin_lock_irqsave(&slots_lock, irq);
@@ -794,13 +819,17 @@ void boost_status(struct seq_file *m)
 			strscpy(comm, slot->boost.task->comm, sizeof(comm));
 			prio = pflow_rank_prio(slot->rank);
 			lever = slot->boost.lever;
+			levels = slot->boost.levels;
 		}
 		raw_spin_unlock_irqrestore(&slots_lock, irq);
 		if (!shown)
 			continue;
 		raised++;
-		seq_printf(m, "raised: thread %d (%s) of prio %d, by %s\n", pid, comm, prio,
+		seq_printf(m, "raised: thread %d (%s) of prio %d, by %s", pid, comm, prio,
 			   lever_name(lever));
+		if (levels)
+			seq_printf(m, ", %u levels", levels);
+		seq_putc(m, '\n');
 	}
 	if (!raised)
 		seq_puts(m, "raised: nobody\n");

@@ -7,41 +7,58 @@
  * the very wakeup it is for. No run-queue lock is held, so the scheduler may be
  * called. The function serves sockets of all families; ours are looked for first.
  *
- * It runs for each packet that is delivered, so it is armed only under pressure
- * and for a while after the last boost, lest everyone who fills again lose packets
- * first. Who fills before is found where its first packet is dropped, by a tracepoint
- * that costs nothing while nobody drops; and so is a thread that runs too little to
- * let another packet in.
+ * It runs for each packet that is delivered, so it is armed only while a CPU is under
+ * pressure or has no time to spare, and for a while after, as arming has its price. Who
+ * fills meanwhile is found where its first packet is dropped, by a tracepoint that costs
+ * nothing while nobody drops; and so is a thread that runs too little to let another
+ * packet in.
  *
  * Context: softirq, or process with softirqs off; preemption off. The caller holds
  * the socket.
  */
 #include <linux/in.h>
-#include <linux/tcp.h>
 #include <linux/tracepoint.h>
 #include <net/inet_sock.h>
+#include <net/tcp.h>
 
 #include "../common/compat/compat.h"
 #include "sched.h"
 
+#define LATELY	(10 * HZ)
+
 static DEFINE_PER_CPU(u64, below);
 
-/* Bytes that wait for the process, which is not all that the socket is charged. */
-static u32 waiting(const struct sock *sk)
+/*
+ * Not all that a UDP socket is charged waits for the process. What TCP lets its peer
+ * send is less than its buffer, and when that is used up the peer has to stop: so of TCP
+ * the bytes in order are held against these and what may still come.
+ */
+static u32 waiting(const struct sock *sk, u32 *size)
 {
-	return sk->sk_protocol == IPPROTO_UDP ? pflow_udp_waiting(sk) : pflow_rmem(sk);
+	u32 bytes;
+
+	if (sk->sk_protocol == IPPROTO_UDP) {
+		*size = READ_ONCE(sk->sk_rcvbuf);
+		return pflow_udp_waiting(sk);
+	}
+	bytes = READ_ONCE(tcp_sk(sk)->rcv_nxt) - READ_ONCE(tcp_sk(sk)->copied_seq);
+	*size = bytes + tcp_receive_window(tcp_sk(sk));
+	return bytes;
 }
 
 /**
  * boost_fills() - is a socket's buffer fuller than the threshold?
  * @sk: UDP or TCP; the caller holds it
  *
+ * Of a TCP socket that somebody else works on it may be off by a segment.
+ *
  * Context: any. Return: whether it is.
  */
 bool boost_fills(const struct sock *sk)
 {
-	return pflow_fills(waiting(sk), READ_ONCE(sk->sk_rcvbuf),
-			   sched_knob(SCHED_KNOB_THRESHOLD));
+	u32 size, bytes = waiting(sk, &size);
+
+	return pflow_fills(bytes, size, sched_knob(SCHED_KNOB_THRESHOLD));
 }
 
 /* sock_def_readable(struct sock *sk) */
@@ -81,13 +98,17 @@ static struct pflow_probes probes = { .rows = rows, .nr_rows = ARRAY_SIZE(rows) 
 
 /**
  * hook_pressure() - arm the hook, or not
- * @pressed: a CPU is under pressure
+ * @on: a CPU is under pressure or has no time to spare
  *
  * Context: process, may sleep; told every now and then.
  */
-void hook_pressure(bool pressed)
+void hook_pressure(bool on)
 {
-	pflow_probes_arm(&probes, pressed || boost_lately());
+	static u32 last;
+
+	if (on)
+		last = jiffies;
+	pflow_probes_arm(&probes, on || time_before32((u32)jiffies, last + LATELY));
 }
 
 static void unwatch_full(void)

@@ -23,7 +23,6 @@
 #include "../common/compat/compat.h"
 #include "sched.h"
 
-#define RR_PRIORITY	1
 #define PERIOD_NS	(10 * NSEC_PER_MSEC)
 #define PERIOD_MOST_NS	(4 * NSEC_PER_SEC)	/* about the most there may be */
 #define RUNTIME_LEAST_NS	1024
@@ -172,18 +171,20 @@ static int set_deadline(struct boost *boost, unsigned int cap)
 	};
 
 	boost->runtime_ns = attr.sched_runtime;
+	boost->scant = share < cap;
 	return sched_setattr_nocheck(boost->task, &attr);
 }
 
-static int set_rr(struct boost *boost)
+static int set_rr(struct boost *boost, unsigned int priority)
 {
 	struct sched_attr attr = {
 		.size = sizeof(attr),
 		.sched_policy = SCHED_RR,
-		.sched_priority = RR_PRIORITY,
+		.sched_priority = priority,
 		.sched_flags = SCHED_FLAG_RESET_ON_FORK,
 	};
 
+	boost->priority = priority;
 	return sched_setattr_nocheck(boost->task, &attr);
 }
 
@@ -191,20 +192,34 @@ static int set_rr(struct boost *boost)
  * lever_realtime() - raise by a class above all groups
  * @boost: saved, its lever deadline or round robin; that may become the latter
  * @cap: percent of a CPU that it may take
+ * @priority: its place among those raised by round robin
  *
  * Reset-on-fork is set, without which a deadline task cannot fork at all; what the
  * child should have had, boost_child() gives it.
  *
  * Context: process, may sleep. Return: 0 or a negative error, nothing changed.
  */
-int lever_realtime(struct boost *boost, unsigned int cap)
+int lever_realtime(struct boost *boost, unsigned int cap, unsigned int priority)
 {
 	if (boost->lever == LEVER_DEADLINE) {
 		if (!set_deadline(boost, cap))
 			return 0;
 		boost->lever = LEVER_RR;	/* no bandwidth left to reserve */
 	}
-	return set_rr(boost);
+	return set_rr(boost, priority);
+}
+
+/**
+ * lever_reorder() - give a thread another place among those raised by round robin
+ * @boost: raised by it
+ * @priority: the place
+ *
+ * Context: process, may sleep.
+ */
+void lever_reorder(struct boost *boost, unsigned int priority)
+{
+	if (lever_untouched(boost))
+		set_rr(boost, priority);
 }
 
 /**
@@ -229,7 +244,7 @@ bool lever_untouched(const struct boost *boost)
 		return policy == SCHED_DEADLINE &&
 		       READ_ONCE(task->dl.dl_runtime) == boost->runtime_ns;
 	default:
-		return policy == SCHED_RR && READ_ONCE(task->rt_priority) == RR_PRIORITY;
+		return policy == SCHED_RR && READ_ONCE(task->rt_priority) == boost->priority;
 	}
 }
 
@@ -251,7 +266,7 @@ static void leave_deadline(struct boost *boost)
 	};
 
 	sched_setattr_nocheck(boost->task, &nothing);
-	if (!set_rr(boost))
+	if (!set_rr(boost, 1))
 		boost->lever = LEVER_RR;
 }
 

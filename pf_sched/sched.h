@@ -91,7 +91,9 @@ struct boost_before {
  * @lever: by what
  * @levels: nice levels that it is raised by; not of a class above
  * @nice: nice level that was set; LEVER_NICE
+ * @priority: real-time priority that was set; LEVER_RR
  * @runtime_ns: reservation that was made; LEVER_DEADLINE
+ * @scant: that is less than there is
  * @before: what to restore
  * @need: percent of a CPU that it was seen to use, 0 where not known
  * @weak: nice was seen not to be enough for it
@@ -101,7 +103,9 @@ struct boost {
 	enum boost_lever lever;
 	unsigned int levels;
 	int nice;
+	unsigned int priority;
 	u64 runtime_ns;
+	bool scant;
 	struct boost_before before;
 	unsigned int need;
 	bool weak;
@@ -111,7 +115,8 @@ struct boost {
 int lever_choose(const struct task_struct *task, bool weak, enum boost_lever *lever);
 void lever_save(struct boost *boost);
 void lever_nice(struct boost *boost);
-int lever_realtime(struct boost *boost, unsigned int cap);
+int lever_realtime(struct boost *boost, unsigned int cap, unsigned int priority);
+void lever_reorder(struct boost *boost, unsigned int priority);
 bool lever_untouched(const struct boost *boost);
 bool lever_barred(const struct boost *boost);
 void lever_restore(struct boost *boost);
@@ -129,7 +134,6 @@ int boost_setup(void);
 void boost_teardown(void);
 void boost_consider(struct sock *sk);
 void boost_child(const struct task_struct *parent, struct task_struct *child);
-bool boost_lately(void);
 void boost_status(struct seq_file *m);
 void boost_metrics(struct seq_file *m);
 
@@ -137,7 +141,7 @@ void boost_metrics(struct seq_file *m);
 bool boost_fills(const struct sock *sk);
 int hook_setup(void);
 void hook_teardown(void);
-void hook_pressure(bool pressed);
+void hook_pressure(bool on);
 void hook_metrics(struct seq_file *m);
 
 #endif

@@ -36,8 +36,9 @@ TRACE_EVENT(boost,
 );
 
 TRACE_EVENT(restore,
-	TP_PROTO(const struct task_struct *task, enum boost_lever lever, enum boost_end end),
-	TP_ARGS(task, lever, end),
+	TP_PROTO(const struct task_struct *task, pid_t pid, enum boost_lever lever,
+		 enum boost_end end),
+	TP_ARGS(task, pid, lever, end),
 	TP_STRUCT__entry(
 		__array(char, comm, TASK_COMM_LEN)
 		__field(pid_t, pid)
@@ -46,7 +47,7 @@ TRACE_EVENT(restore,
 	),
 	TP_fast_assign(
 		memcpy(__entry->comm, task->comm, TASK_COMM_LEN);
-		__entry->pid = task->pid;
+		__entry->pid = pid;
 		__entry->lever = lever;
 		__entry->end = end;
 	),

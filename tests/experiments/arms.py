@@ -15,7 +15,7 @@ from contextlib import ExitStack, contextmanager
 
 from experiments.counters import early_drops, metric
 from rig.guest import Guest
-from rig.kernels import Kernel
+from rig.kernels import REPO, Kernel
 
 FOUR_MIB = 4 << 20
 OFF = ("stock", "stock2")
@@ -67,6 +67,19 @@ class RealTime(Setting):
 
     def started(self, guest: Guest, pids: Sequence[int]) -> None:
         guest.run(["chrt", "--rr", "--pid", "1", str(pids[0])])
+
+
+class Sessions(Setting):
+    """The program that raises sessions, where that is pf_sched's lever."""
+
+    def enter(self, guest: Guest, ports: Sequence[int]) -> None:
+        guest.load("pf_sched", sched={"lever": "group"})
+        self.program = guest.spawn([str(REPO / "tools" / "packetflow-group")], nice=-20)
+
+    def leave(self, guest: Guest) -> None:
+        self.program.signal()
+        self.program.wait()
+        guest.unload()
 
 
 class ShedAll(Setting):
@@ -137,6 +150,7 @@ SETTINGS = {
     "observe": lambda: Modules("pf_filter", filter={"mode": "observe"}),
     "sched": lambda: Modules("pf_sched"),
     "sched-nice": lambda: Modules("pf_sched", sched={"lever": "nice"}),
+    "sched-group": lambda: Sessions(),
     "sched-deadline": lambda: Modules("pf_sched", sched={"lever": "deadline"}),
     "sched-rr": lambda: Modules("pf_sched", sched={"lever": "rr"}),
     "both": lambda: Modules("pf_filter", "pf_sched"),

@@ -39,7 +39,7 @@ from dataclasses import dataclass
 
 from experiments.arms import Modules, Setting, ShedAll, built
 from experiments.latency import ping_pong
-from experiments.result import Json, columns
+from experiments.result import Json, columns, heading
 from rig.guest import Guest
 from rig.kernels import Kernel
 from rig.traffic import programs
@@ -141,9 +141,7 @@ def run(kernel: Kernel, repeats: int, say: Callable[[str], None]) -> Json:
         }
 
     return {
-        "experiment": "cost",
-        "kernel": kernel.name,
-        "version": kernel.version,
+        **heading("cost", guest),
         "instructions_per_packet": means("lo"),
         "receive_instructions_per_packet": means("tun"),
         "ping_pong_us": {name: round(statistics.mean(us), 3) for name, us in answers.items()},

@@ -39,7 +39,7 @@ def test_the_metrics_are_openmetrics(guest: Guest) -> None:
         return {value for sample in families[name].samples for value in sample.labels.values()}
 
     assert values_of("packetflow_filter_dropped") == {"overload", "harm", "socket_full"}
-    assert values_of("packetflow_sched_boosted") == {"nice", "deadline", "rr"}
+    assert values_of("packetflow_sched_boosted") == {"nice", "group", "deadline", "rr"}
     assert values_of("packetflow_sched_refused") >= set(
         ("class", "top", "exempt", "place", "cap", "lever", "apart")
     )

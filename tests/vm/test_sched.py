@@ -51,7 +51,7 @@ LONG = 3000  # ms: a boost that lasts so long does not end by itself in a test
 
 KNOBS = {
     "mode": ("observe", "enforce"),
-    "lever": ("nice", "deadline", "rr", "auto"),
+    "lever": ("nice", "group", "deadline", "rr", "auto"),
     "elect": ("0", "16", "2"),
     "threshold": ("1", "100", "50"),
     "levels": ("1", "39", "5"),
@@ -316,9 +316,7 @@ def test_it_ends_when_the_thread_may_be_raised_no_longer() -> None:
                     limits = (resource.RLIM_INFINITY, resource.RLIM_INFINITY)
                     bound = (10_000_000, resource.RLIM_INFINITY)
                     resource.prlimit(receiver.pid, resource.RLIMIT_RTTIME, bound)
-                    stack.callback(
-                        resource.prlimit, receiver.pid, resource.RLIMIT_RTTIME, limits
-                    )
+                    stack.callback(resource.prlimit, receiver.pid, resource.RLIMIT_RTTIME, limits)
                 else:
                     comm = Path(f"/proc/{receiver.pid}/comm").read_text().strip()
                     stack.enter_context(knobs(exempt=comm))
