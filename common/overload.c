@@ -283,8 +283,12 @@ static void look_at_cpu(int cpu)
 	last->dropped = dropped;
 	last->squeezed = squeezed;
 	look_at_device(cpu, load, last);
-	if (READ_ONCE(load->pressed) && time_after32((u32)jiffies, READ_ONCE(load->until)))
+	if (!time_after32((u32)jiffies, READ_ONCE(load->until)))
+		return;
+	if (READ_ONCE(load->pressed))
 		WRITE_ONCE(load->pressed, 0);
+	if (READ_ONCE(load->resting))
+		WRITE_ONCE(load->resting, false);
 }
 
 static bool look_at_all(void)

@@ -80,6 +80,7 @@ struct pflow_sock {
 
 	/* Who receives; changed under the bucket's lock. */
 	u32 last_received;		/* jiffies, by the owner */
+	u32 asked;			/* jiffies, of pf_sched for a boost */
 	u32 drained;			/* jiffies when a look found that somebody had received */
 	u32 scan;			/* last scan that met it */
 	pid_t pid;			/* thread, initial pid namespace */

@@ -40,10 +40,12 @@
 #define TICK_IDLE_MS	250	/* only ghosts are left */
 #define RECEIVED_FOR	(2 * PFLOW_HOLD)	/* receive calls are looked at every 5 s */
 #define GHOST_FOR	(10 * HZ)
+#define GHOST_LEAST	HZ		/* even if room is wanted */
 #define UNDER_WAY_MS	100	/* a fork is seldom longer */
 #define ADAPT		HZ	/* between two steps of an automatic number of elected */
 #define KNOWN_NEED	5	/* ticks of a boost that tell how much a thread needs */
 #define WEAK_AFTER	10	/* ticks in which the buffer stayed full although raised */
+#define VAIN_AFTER	100		/* the same, where others want the place */
 #define OTHER_AFTER	10	/* ticks in which somebody else was the receiver */
 
 enum state {
@@ -114,10 +116,7 @@ static unsigned int most = 2;	/* where their number is automatic */
 static u32 adapted;		/* jiffies */
 static bool stopping;
 static DEFINE_PER_CPU(s32, budget_us);
-
-/* The last socket that asked from this CPU, and when: an identity. */
-static DEFINE_PER_CPU(const struct sock *, asked_sk);
-static DEFINE_PER_CPU(u32, asked_at);
+static DEFINE_PER_CPU(u32, used_us);	/* of it, since the last tick */
 
 static struct kthread_worker *thread;
 static void tick(struct kthread_work *work);
@@ -143,6 +142,7 @@ static const char * const end_names[ENDS] = {
 	[END_EXEC] = "exec",
 	[END_OTHER] = "other",
 	[END_BARRED] = "barred",
+	[END_VAIN] = "vain",
 	[END_DISPLACED] = "displaced",
 	[END_STOPPED] = "stopped",
 	[END_CHANGED] = "changed",
@@ -288,6 +288,10 @@ static struct task_struct *receiver(const struct pflow_sock *entry)
 		      time_before32((u32)jiffies, READ_ONCE(entry->last_received) + RECEIVED_FOR);
 	struct task_struct *task;
 
+	if (!lately)
+		pflow_load_learn();
+	if (!lately && READ_ONCE(entry->learnt) == PFLOW_RECEIVES)
+		return NULL;
 	task = pid_task(find_pid_ns(READ_ONCE(entry->pid), &init_pid_ns), PIDTYPE_PID);
 	if (!task || task->tgid != READ_ONCE(entry->tgid) ||
 	    (task->flags & (PF_EXITING | PF_KTHREAD)) || (!lately && get_nr_threads(task) > 1))
@@ -295,10 +299,13 @@ static struct task_struct *receiver(const struct pflow_sock *entry)
 	return task;
 }
 
-/* One that did not run although raised waits for something else than its turn. */
+/*
+ * One that did not run although raised waits for something else than its turn, and for
+ * one that others had to make room for it is their turn.
+ */
 static u32 apart_from(const struct slot *last)
 {
-	if (last->end == END_EXPIRED && !last->boosted_ns)
+	if (last->end == END_VAIN || (last->end == END_EXPIRED && !last->boosted_ns))
 		return HZ;
 	return msecs_to_jiffies(sched_knob(SCHED_KNOB_APART));
 }
@@ -367,10 +374,8 @@ static int elect(struct pflow_sock *entry, struct sock *sk)
 	int refusal;
 	u8 rank;
 
-	if (!task) {
-		pflow_load_learn();
+	if (!task)
 		return REFUSED_UNKNOWN;
-	}
 	slot = slot_of(task);
 	if (slot && slot->state != GHOST)
 		return -1;	/* by another socket of its own, already */
@@ -406,19 +411,17 @@ void boost_consider(struct sock *sk)
 	unsigned long irq;
 	int refusal;
 
-	/* Of a socket's packets one a jiffy speaks for all. */
-	if (this_cpu_read(asked_sk) == sk && this_cpu_read(asked_at) == (u32)jiffies)
-		return;
-	this_cpu_write(asked_sk, sk);
-	this_cpu_write(asked_at, (u32)jiffies);
-
 	rcu_read_lock();
 	entry = pflow_sock_find(sk);
 	if (!entry)
 		goto out;
 	if (test_bit(PFLOW_SOCK_PP, &entry->flags))
 		goto out;	/* already; the thread looks after it */
-	raw_spin_lock_irqsave(&slots_lock, irq);
+	/* Of a socket's packets one a jiffy speaks for all; and nobody waits here. */
+	if (READ_ONCE(entry->asked) == (u32)jiffies ||
+	    !raw_spin_trylock_irqsave(&slots_lock, irq))
+		goto out;
+	WRITE_ONCE(entry->asked, (u32)jiffies);
 	refusal = elect(entry, sk);
 	if (refusal >= 0)
 		refused[refusal]++;
@@ -547,20 +550,21 @@ static bool ends(struct slot *slot, enum boost_end *end)
 		*end = END_EXPIRED;
 	else if (too_weak(slot))
 		*end = END_WEAK;
+	else if (place_wanted && slot->full_ticks >= VAIN_AFTER)
+		*end = END_VAIN;
 	else
 		return !still_receives(slot, end);
 	return true;
 }
 
 /* What a thread took since the last tick, and what that tells of its boost. */
-static void account_slot(struct slot *slot, unsigned int cap)
+static void account_slot(struct slot *slot)
 {
-	s32 *budget = per_cpu_ptr(&budget_us, task_cpu(slot->boost.task));
 	u64 ran_ns = READ_ONCE(slot->boost.task->se.sum_exec_runtime);
 	u64 took_ns = ran_ns - slot->ran_ns;
 
 	slot->ran_ns = ran_ns;
-	*budget = pflow_budget_step(*budget, div_u64(took_ns, NSEC_PER_USEC), 0, cap);
+	per_cpu(used_us, task_cpu(slot->boost.task)) += div_u64(took_ns, NSEC_PER_USEC);
 	if (slot->state != RAISED)
 		return;
 	slot->boosted_ns += took_ns;
@@ -579,24 +583,36 @@ static void account_slot(struct slot *slot, unsigned int cap)
 }
 
 /* What the raised, and those raised a moment ago, took of each CPU since the last tick. */
-static void account(u32 elapsed_us)
+static void charge(void)
 {
-	unsigned int cap = sched_knob(SCHED_KNOB_CAP), i;
-	int cpu;
+	unsigned int i;
 
-	for_each_possible_cpu(cpu)
-		per_cpu(budget_us, cpu) = pflow_budget_step(per_cpu(budget_us, cpu), 0,
-							    elapsed_us, cap);
 	for (i = 0; i < SLOTS; i++)
 		if (slots[i].state != FREE)
-			account_slot(&slots[i], cap);
-	for_each_possible_cpu(cpu)
-		budget_spent |= per_cpu(budget_us, cpu) < 0;
+			account_slot(&slots[i]);
+}
+
+/* Only this thread writes budgets. Return: whether any is overdrawn. */
+static bool settle(u32 elapsed_us)
+{
+	unsigned int cap = sched_knob(SCHED_KNOB_CAP);
+	bool overdrawn = false;
+	int cpu;
+
+	for_each_possible_cpu(cpu) {
+		s32 budget = pflow_budget_step(per_cpu(budget_us, cpu), per_cpu(used_us, cpu),
+					       elapsed_us, cap);
+
+		WRITE_ONCE(per_cpu(budget_us, cpu), budget);
+		per_cpu(used_us, cpu) = 0;
+		overdrawn |= budget < 0;
+	}
+	return overdrawn;
 }
 
 static void adapt(void)
 {
-	if (time_before32((u32)jiffies, adapted + ADAPT))
+	if ((u32)jiffies - adapted < ADAPT)
 		return;
 	WRITE_ONCE(most, pflow_elect_most(most, place_wanted, budget_spent, num_online_cpus()));
 	place_wanted = false;
@@ -605,7 +621,7 @@ static void adapt(void)
 }
 
 /* Let go of a ghost, unless it was elected again this moment. */
-static bool put(struct slot *slot)
+static void put(struct slot *slot)
 {
 	struct task_struct *task = NULL;
 	unsigned long irq;
@@ -619,7 +635,6 @@ static bool put(struct slot *slot)
 	raw_spin_unlock_irqrestore(&slots_lock, irq);
 	if (task)
 		put_task_struct(task);
-	return task;
 }
 
 /*
@@ -692,23 +707,44 @@ static void lay_down(struct slot *slot)
 	raw_spin_unlock_irqrestore(&slots_lock, irq);
 }
 
-static bool gone(const struct slot *slot, unsigned int spare)
+/* The oldest ghost makes room where there is little, if it is not too young. */
+static void let_go(void)
 {
-	return slot->state == GHOST &&
-	       (slot->end == END_EXITED || spare < SLOTS_SPARE ||
-		time_after32((u32)jiffies, slot->changed + GHOST_FOR));
+	const struct slot *oldest = NULL;
+	unsigned int spare = 0, i;
+
+	for (i = 0; i < SLOTS; i++) {
+		spare += slots[i].state == FREE;
+		if (slots[i].state == GHOST &&
+		    (!oldest || time_before32(slots[i].changed, oldest->changed)))
+			oldest = &slots[i];
+	}
+	for (i = 0; i < SLOTS; i++) {
+		u32 age = (u32)jiffies - slots[i].changed;
+
+		if (slots[i].state == GHOST &&
+		    (slots[i].end == END_EXITED || age > GHOST_FOR ||
+		     (&slots[i] == oldest && spare < SLOTS_SPARE && age > GHOST_LEAST)))
+			put(&slots[i]);
+	}
 }
 
 static void tick(struct kthread_work *work)
 {
 	u64 now = ktime_get_ns();
 	u32 elapsed_us = min_t(u64, div_u64(now - tick_at_ns, NSEC_PER_USEC), USEC_PER_SEC);
-	unsigned int used = 0, busy = 0, spare = 0, i;
+	unsigned int used = 0, busy = 0, i;
 	unsigned long irq;
+	bool overdrawn;
 
 	tick_at_ns = now;
 	raw_spin_lock_irqsave(&slots_lock, irq);
-	account(elapsed_us);
+	charge();
+	raw_spin_unlock_irqrestore(&slots_lock, irq);
+	overdrawn = settle(elapsed_us);
+
+	raw_spin_lock_irqsave(&slots_lock, irq);
+	budget_spent |= overdrawn;
 	for (i = 0; i < SLOTS; i++) {
 		enum boost_end end;
 
@@ -728,15 +764,14 @@ static void tick(struct kthread_work *work)
 			reorder(slot);
 		if (smp_load_acquire(&slot->state) == OVER)
 			lay_down(slot);
-		spare += slot->state == FREE;
 	}
+	let_go();
 	for (i = 0; i < SLOTS; i++) {
-		if (gone(&slots[i], spare) && put(&slots[i]))
-			spare++;
 		used += slots[i].state != FREE;
 		busy += active(&slots[i]);
 	}
-	if (used && !stopping)
+	/* An overdrawn budget is to be filled even if nobody is left. */
+	if ((used || overdrawn) && !stopping)
 		hrtimer_start(&tick_timer, ms_to_ktime(busy ? TICK_MS : TICK_IDLE_MS),
 			      HRTIMER_MODE_REL_HARD);
 }
@@ -756,8 +791,10 @@ int boost_setup(void)
 	sched_set_fifo(thread->task);
 	kthread_init_work(&tick_work, tick);
 	pflow_hrtimer_setup(&tick_timer, on_timer, HRTIMER_MODE_REL_HARD);
-	for_each_possible_cpu(cpu)
+	for_each_possible_cpu(cpu) {
 		per_cpu(budget_us, cpu) = 0;
+		per_cpu(used_us, cpu) = 0;
+	}
 	stopping = false;
 	place_wanted = false;
 	budget_spent = false;

@@ -27,6 +27,7 @@
 #define LATELY	(10 * HZ)
 
 static DEFINE_PER_CPU(u64, below);
+static u32 last_on;	/* jiffies */
 
 /*
  * Not all that a UDP socket is charged waits for the process. What TCP lets its peer
@@ -41,7 +42,8 @@ static u32 waiting(const struct sock *sk, u32 *size)
 		*size = READ_ONCE(sk->sk_rcvbuf);
 		return pflow_udp_waiting(sk);
 	}
-	bytes = READ_ONCE(tcp_sk(sk)->rcv_nxt) - READ_ONCE(tcp_sk(sk)->copied_seq);
+	/* Read while others work on it, what was taken may seem more than what came. */
+	bytes = max_t(s32, READ_ONCE(tcp_sk(sk)->rcv_nxt) - READ_ONCE(tcp_sk(sk)->copied_seq), 0);
 	*size = bytes + tcp_receive_window(tcp_sk(sk));
 	return bytes;
 }
@@ -49,8 +51,6 @@ static u32 waiting(const struct sock *sk, u32 *size)
 /**
  * boost_fills() - is a socket's buffer fuller than the threshold?
  * @sk: UDP or TCP; the caller holds it
- *
- * Of a TCP socket that somebody else works on it may be off by a segment.
  *
  * Context: any. Return: whether it is.
  */
@@ -61,16 +61,21 @@ bool boost_fills(const struct sock *sk)
 	return pflow_fills(bytes, size, sched_knob(SCHED_KNOB_THRESHOLD));
 }
 
+/* By type too: a raw socket bears the protocol and is no UDP socket. */
+static bool ours(const struct sock *sk)
+{
+	if (sk->sk_family != AF_INET && sk->sk_family != AF_INET6)
+		return false;
+	return (sk->sk_type == SOCK_DGRAM && sk->sk_protocol == IPPROTO_UDP) ||
+	       (sk->sk_type == SOCK_STREAM && sk->sk_protocol == IPPROTO_TCP);
+}
+
 /* sock_def_readable(struct sock *sk) */
 static int on_data_ready(struct kprobe *kp, struct pt_regs *regs)
 {
 	struct sock *sk = (struct sock *)regs_get_kernel_argument(regs, 0);
 
-	if (sk->sk_family != AF_INET && sk->sk_family != AF_INET6)
-		return 0;
-	/* By type too: a raw socket bears the protocol and is no UDP socket. */
-	if (!(sk->sk_type == SOCK_DGRAM && sk->sk_protocol == IPPROTO_UDP) &&
-	    !(sk->sk_type == SOCK_STREAM && sk->sk_protocol == IPPROTO_TCP))
+	if (!ours(sk))
 		return 0;
 	if (!boost_fills(sk)) {
 		this_cpu_inc(below);
@@ -80,10 +85,10 @@ static int on_data_ready(struct kprobe *kp, struct pt_regs *regs)
 	return 0;
 }
 
-/* On 6.1 the kernel tells of IPv4 alone. */
+/* Of UDP-Lite too; on 6.1 of IPv4 alone. */
 static void on_full(PFLOW_UDP_FAIL_ARGS)
 {
-	if (rc == -ENOMEM && boost_fills(sk))
+	if (rc == -ENOMEM && ours(sk) && boost_fills(sk))
 		boost_consider(sk);
 }
 
@@ -104,11 +109,9 @@ static struct pflow_probes probes = { .rows = rows, .nr_rows = ARRAY_SIZE(rows) 
  */
 void hook_pressure(bool on)
 {
-	static u32 last;
-
 	if (on)
-		last = jiffies;
-	pflow_probes_arm(&probes, on || time_before32((u32)jiffies, last + LATELY));
+		last_on = jiffies;
+	pflow_probes_arm(&probes, on || (u32)jiffies - last_on < LATELY);
 }
 
 static void unwatch_full(void)
@@ -128,6 +131,7 @@ int hook_setup(void)
 {
 	int err;
 
+	last_on = (u32)jiffies - LATELY;
 	full = tracepoint_find("udp_fail_queue_rcv_skb");
 	if (!full)
 		pr_warn("no tracepoint udp_fail_queue_rcv_skb: who fills is found a little later\n");

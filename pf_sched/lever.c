@@ -82,7 +82,7 @@ static bool realtime_barred(const struct task_struct *task, enum place place)
 /* While deadline, its own sched_setaffinity() would fail; and it must reach all CPUs. */
 static bool deadline_barred(const struct task_struct *task)
 {
-	return task->nr_cpus_allowed < num_online_cpus();
+	return !cpumask_subset(cpu_online_mask, task->cpus_ptr);
 }
 
 /**
@@ -218,8 +218,14 @@ int lever_realtime(struct boost *boost, unsigned int cap, unsigned int priority)
  */
 void lever_reorder(struct boost *boost, unsigned int priority)
 {
-	if (lever_untouched(boost))
-		set_rr(boost, priority);
+	struct sched_attr attr = {
+		.size = sizeof(attr),
+		.sched_policy = -1,	/* whichever it has: refused unless real-time */
+		.sched_priority = priority,
+	};
+
+	if (lever_untouched(boost) && !sched_setattr_nocheck(boost->task, &attr))
+		boost->priority = priority;
 }
 
 /**
@@ -299,6 +305,21 @@ static bool lent(const struct boost *boost)
 	return nice_to_rlimit(nice) > task_rlimit(boost->task, RLIMIT_NICE);
 }
 
+/*
+ * Is a real-time class still lent, in whole or in part? As with nice: the owner may
+ * lower its priority freely, and what it could not have set without stays a loan.
+ */
+static bool lent_realtime(const struct boost *boost)
+{
+	const struct task_struct *task = boost->task;
+	unsigned int policy = READ_ONCE(task->policy), priority = READ_ONCE(task->rt_priority);
+
+	if (lever_untouched(boost))
+		return true;
+	return (policy == SCHED_RR || policy == SCHED_FIFO) && priority <= boost->priority &&
+	       priority > task_rlimit(task, RLIMIT_RTPRIO);
+}
+
 /**
  * lever_restore() - schedule a thread as before
  * @boost: raised
@@ -321,7 +342,7 @@ void lever_restore(struct boost *boost)
 		return;
 	if (boost->lever == LEVER_DEADLINE && lever_untouched(boost))
 		leave_deadline(boost);
-	if (lever_untouched(boost))
+	if (lent_realtime(boost))
 		leave_realtime(boost);
 	/* A thread that comes back from a real-time class gets the default. */
 	if (task->prio >= MAX_RT_PRIO && task->timer_slack_ns == task->default_timer_slack_ns)

@@ -15,16 +15,15 @@ static int sched_start(void)
 	if (err)
 		return err;
 	err = fork_setup();
-	if (err)
-		goto boost;
+	if (err) {
+		boost_teardown();
+		return err;
+	}
 	err = hook_setup();
-	if (err)
-		goto fork;
-	return 0;
-fork:
-	fork_teardown();
-boost:
-	boost_teardown();
+	if (err) {
+		boost_teardown();
+		fork_teardown();
+	}
 	return err;
 }
 

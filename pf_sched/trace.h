@@ -58,7 +58,8 @@ TRACE_EVENT(restore,
 				   { END_EXEC, "exec" }, { END_DISPLACED, "displaced" },
 				   { END_STOPPED, "stopped" }, { END_CHANGED, "changed" },
 				   { END_CAP, "cap" }, { END_WEAK, "weak" },
-				   { END_OTHER, "other" }, { END_BARRED, "barred" }))
+				   { END_OTHER, "other" }, { END_BARRED, "barred" },
+				   { END_VAIN, "vain" }))
 );
 
 #endif

@@ -15,7 +15,7 @@ from rig.kernels import Kernel
 from rig.traffic import LIGHT, Tool
 
 REPEATS = 2
-SECONDS = 2.0
+SECONDS = 1.5
 
 
 def run(

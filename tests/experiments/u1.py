@@ -21,7 +21,7 @@ OFFERED_PPS = 37_000
 CAPACITY = 1.1
 CALIBRATION_ROUNDS = 6
 ALL_TAKEN = 0.98  # of the rate, within what a measurement can tell
-CALIBRATION_SECONDS = 2.0
+CALIBRATION_SECONDS = 1.0
 
 U1 = Load(ports=(5000, 5001, 5002), nices=(0, 5, 10), pps=OFFERED_PPS)
 

@@ -18,7 +18,7 @@ from rig.traffic import LIGHT, Flow, Received, await_bound
 NICES = (0, 5, 10)
 PORTS = (5001, 5002, 5003)
 # More than an emulated CPU can take, and enough of it to settle.
-PPS, SECONDS, SIZE = 40_000, 5.0, 256
+PPS, SECONDS, SIZE = 28_000, 5.0, 256
 
 
 def offer(guest: Guest, nices: Sequence[int], work: int = 0) -> tuple[list[int], list[Received]]:
