@@ -13,6 +13,8 @@ a drop nobody reads the socket, whose buffer is full:
     common_idle   received, pf_common loaded
     filter_idle   received, pf_common and pf_filter loaded
     sched_idle, mm_idle, all_idle    the same for the other modules, once built
+    sched_busy, all_busy    so long that the processor counts as one without idle time,
+                  at which pf_sched arms its hook
     disabled      received, pf_common and pf_filter loaded, enable = 0
     early_drop    dropped by pf_filter since the socket is full
 
@@ -46,6 +48,7 @@ from rig.traffic import programs
 
 PORT = 5000
 PATHS = ("lo", "tun")
+LONG = 40_000  # packets; a round of them takes longer than the estimator to look again
 
 
 class Disabled(Modules):
@@ -60,11 +63,12 @@ class Disabled(Modules):
 class CostArm:
     setting: Setting
     flood: bool = False  # nobody reads: each packet ends as a drop
+    packets: int = 5000  # in a round
     nices: tuple[int, int] | None = None  # this receiver's, and that of one in trouble
 
     @property
     def at_peace(self) -> bool:
-        return not self.flood and self.nices is None
+        return not self.flood and self.nices is None and self.packets < LONG
 
     def paths(self) -> tuple[str, ...]:
         return PATHS if self.nices is None else ("tun",)
@@ -72,7 +76,8 @@ class CostArm:
     def command(self, path: str) -> list[str]:
         other = [] if self.nices is None else ["-o", str(self.nices[1])]
         flood = ["-f"] if self.flood else []
-        return [str(programs() / "udp_cost"), *flood, *other, path, str(PORT)]
+        count = ["-n", str(self.packets)]
+        return [str(programs() / "udp_cost"), *flood, *other, *count, path, str(PORT)]
 
 
 def cost_arms(modules: list[str]) -> dict[str, CostArm]:
@@ -88,6 +93,9 @@ def cost_arms(modules: list[str]) -> dict[str, CostArm]:
         arms[f"{name.removeprefix('pf_')}_idle"] = CostArm(Modules(name))
     if len(modules) > 1:
         arms["all_idle"] = CostArm(Modules())
+    if "pf_sched" in modules:
+        arms["sched_busy"] = CostArm(Modules("pf_sched"), packets=LONG)
+        arms["all_busy"] = CostArm(Modules(), packets=LONG)
     if "pf_filter" in modules:
         arms["disabled"] = CostArm(Disabled("pf_filter"))
         arms["early_drop"] = CostArm(Modules("pf_filter"), flood=True)

@@ -4,6 +4,7 @@
 import importlib.util
 import itertools
 import json
+import re
 import sys
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
@@ -277,9 +278,9 @@ def test_who_was_elected_before_is_found_in_status(name: str) -> None:
     lines = [
         "raised: nobody",
         "raised: thread 3 (rx) of prio 120, by rr",
-        f"raised: thread 5 ({name}) of prio 100, by group",
-        "raised: thread 7 (by group) of prio 120, by nice",
-        "raised: thread 11 (udp_recv) of prio 139, by group",
+        f"raised: thread 5 ({name}) of prio 100, by group, 5 levels",
+        "raised: thread 7 (by group) of prio 120, by nice, 3 levels",
+        "raised: thread 11 (udp_recv) of prio 139, by group, 2 levels",
     ]
-    found = program.RAISED.findall("\n".join(lines) + "\n")
-    assert found == (["11"] if "\n" in name else ["5", "11"])
+    found = re.findall(program.RAISED, "\n".join(lines) + "\n", re.MULTILINE)
+    assert found == [("11", "2")] if "\n" in name else [("5", "5"), ("11", "2")]

@@ -45,6 +45,7 @@ from inside.suite import (
 TRACING = Path("/sys/kernel/tracing")
 SO_ATTACH_REUSEPORT_CBPF = 51
 UDP_SEGMENT = 103
+RATE = 500  # packets/s, of which it matters whether they are looked at
 BUFFER = 20_000  # bytes; some twenty small packets
 DEVICE = socket.SO_BINDTODEVICE
 
@@ -118,6 +119,8 @@ def test_where_looking_does_not_pay_the_cpu_rests_from_it() -> None:
         sent += fit
         drain(receiver)
     looked = passed()["judged"] - looked
+    if sent < 4 * RATE:
+        raise Skip("too slow to send so much that looking at it costs anything")
     assert 0 < looked < sent / 2
     # And looks again: what nobody reads is dropped early before long.
     before = early(receiver)
