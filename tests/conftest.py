@@ -25,6 +25,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         default=20,
         help="how often the modules are loaded while somebody is boosted (20; a release: 200)",
     )
+    parser.addoption(
+        "--one-of-each",
+        default="",
+        metavar="KERNELS",
+        help="on these kernels, run each test with the first of its parameters only",
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -43,7 +49,17 @@ def kernels(config: pytest.Config) -> list[str]:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """On the debug kernel alone, leave out what does not depend on the kernel."""
+    out: list[pytest.Item] = []
     if kernels(config) == ["debug"]:
-        out = [item for item in items if "machine" not in getattr(item, "fixturenames", ())]
-        config.hook.pytest_deselected(items=out)
-        items[:] = [item for item in items if item not in out]
+        out += [item for item in items if "machine" not in getattr(item, "fixturenames", ())]
+    thin = config.getoption("--one-of-each").split(",")
+    seen = set()
+    for item in items:
+        call = getattr(item, "callspec", None)
+        machine = call.params.get("machine") if call else None
+        which = (item.path, getattr(item, "originalname", item.name), machine)
+        if machine and machine[0] in thin and which in seen:
+            out.append(item)
+        seen.add(which)
+    config.hook.pytest_deselected(items=out)
+    items[:] = [item for item in items if item not in out]
