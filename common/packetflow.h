@@ -80,7 +80,6 @@ struct pflow_sock {
 
 	/* Who receives; changed under the bucket's lock. */
 	u32 last_received;		/* jiffies, by the owner */
-	u32 asked;			/* jiffies, of pf_sched for a boost */
 	u32 drained;			/* jiffies when a look found that somebody had received */
 	u32 scan;			/* last scan that met it */
 	pid_t pid;			/* thread, initial pid namespace */
@@ -91,6 +90,7 @@ struct pflow_sock {
 	bool autogroup;			/* @group is an autogroup */
 	u8 family;
 	u8 protocol;
+	u8 asked;			/* pf_sched for a boost; the end of jiffies */
 	u16 local_port;			/* host order */
 	u16 remote_port;
 	u32 netns;			/* inode number */

@@ -418,10 +418,10 @@ void boost_consider(struct sock *sk)
 	if (test_bit(PFLOW_SOCK_PP, &entry->flags))
 		goto out;	/* already; the thread looks after it */
 	/* Of a socket's packets one a jiffy speaks for all; and nobody waits here. */
-	if (READ_ONCE(entry->asked) == (u32)jiffies ||
+	if (READ_ONCE(entry->asked) == (u8)jiffies ||
 	    !raw_spin_trylock_irqsave(&slots_lock, irq))
 		goto out;
-	WRITE_ONCE(entry->asked, (u32)jiffies);
+	WRITE_ONCE(entry->asked, (u8)jiffies);
 	refusal = elect(entry, sk);
 	if (refusal >= 0)
 		refused[refusal]++;
