@@ -20,8 +20,8 @@
  * are its packets looked at one by one and the receive calls probed. Where looking
  * does not pay, it *rests*: drops at a socket do not make it look again for a while.
  *
- * At peace a worker wakes a few times a second and reads a few counters; every ten
- * seconds, and when somebody reads the table, it has packets counted for a moment, so
+ * A worker wakes ten times a second and reads a few counters; at peace
+ * every ten seconds, and when somebody reads the table, it has packets counted for a moment, so
  * that owners and rates are known before they are needed. A CPU without idle time is
  * no sign of overload, but one that receivers may have to wait for their turn.
  *
@@ -45,10 +45,9 @@
 
 #define STANDING_NS	(5 * NSEC_PER_MSEC)
 #define CHAIN_GAP_NS	(50 * NSEC_PER_MSEC)	/* polls further apart are no chain */
-#define PERIOD_PEACE	(HZ / 4)
+#define PERIOD		(HZ / 10)
 #define BUSY_US		50000	/* a shorter look tells nothing */
 #define BUSY_IDLE	8	/* busy is who was idle for less than 1/8 of the time */
-#define PERIOD_PRESSED	(HZ / 10)
 #define LEARN_FIRST	2	/* periods of pressure */
 #define LEARN_AGAIN	50
 #define REST		HZ
@@ -381,8 +380,7 @@ static void estimator(struct work_struct *work)
 		last_scan = jiffies;
 	}
 	round += pressed;
-	delay = pressed ? PERIOD_PRESSED :
-		sampling ? msecs_to_jiffies(SAMPLE_MS) : PERIOD_PEACE;
+	delay = sampling && !pressed ? msecs_to_jiffies(SAMPLE_MS) : PERIOD;
 	queue_delayed_work(queue, &estimator_work, delay);
 }
 

@@ -31,6 +31,9 @@
 #define CHAIN_LENGTH	4	/* at most sockets; sizes the array */
 #define LIFE_UNSEEN	(60 * HZ)	/* then an entry is taken for dead */
 
+/* With its chain, an entry is to take no more than 256 bytes. */
+static_assert(sizeof(struct pflow_sock) <= 240);
+
 static struct kmem_cache *entries;
 static struct hlist_head *buckets;
 static unsigned int bucket_bits;

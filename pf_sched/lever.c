@@ -24,7 +24,7 @@
 #include "sched.h"
 
 #define PERIOD_NS	(10 * NSEC_PER_MSEC)
-#define PERIOD_MOST_NS	(4 * NSEC_PER_SEC)	/* about the most there may be */
+#define PERIOD_LONG_NS	(1200 * NSEC_PER_MSEC)	/* of which the least runtime counts as nothing */
 #define RUNTIME_LEAST_NS	1024
 #define NEED_LEAST	5	/* percent of a CPU */
 
@@ -79,10 +79,14 @@ static bool realtime_barred(const struct task_struct *task, enum place place)
 	return place == CGROUP && !sched_knob(SCHED_KNOB_ESCAPE);
 }
 
-/* While deadline, its own sched_setaffinity() would fail; and it must reach all CPUs. */
+/*
+ * While deadline, its own sched_setaffinity() would fail; and it must reach all CPUs. Nor
+ * may it have a reservation left that it has used up.
+ */
 static bool deadline_barred(const struct task_struct *task)
 {
-	return !cpumask_subset(cpu_online_mask, task->cpus_ptr);
+	return READ_ONCE(task->dl.dl_runtime) ||
+	       !cpumask_subset(cpu_online_mask, task->cpus_ptr);
 }
 
 /**
@@ -257,8 +261,10 @@ bool lever_untouched(const struct boost *boost)
 /*
  * A deadline task that leaves its class while it sleeps keeps its bandwidth
  * reserved for ever (seen on 6.1, 6.12 and 7.2). So it first gives back all but what
- * counts as nothing. It leaves by way of round robin, which does not touch nice, as
- * the way out of deadline may sleep and somebody renice meanwhile.
+ * counts as nothing. Having used that up it would be kept from running if it came back
+ * to the class before the kernel has forgotten, for which see deadline_barred(). It
+ * leaves by way of round robin, which does not touch nice, as the way out of deadline
+ * may sleep and somebody renice meanwhile.
  */
 static void leave_deadline(struct boost *boost)
 {
@@ -267,8 +273,8 @@ static void leave_deadline(struct boost *boost)
 		.sched_policy = SCHED_DEADLINE,
 		.sched_flags = SCHED_FLAG_RESET_ON_FORK,
 		.sched_runtime = RUNTIME_LEAST_NS,
-		.sched_deadline = PERIOD_MOST_NS,
-		.sched_period = PERIOD_MOST_NS,
+		.sched_deadline = PERIOD_LONG_NS,
+		.sched_period = PERIOD_LONG_NS,
 	};
 
 	sched_setattr_nocheck(boost->task, &nothing);
