@@ -94,7 +94,7 @@ u32 pflow_harm_step(u32 harm_us, u32 loss, u32 elapsed_us)
 	u32 more = div_u64((u64)min_u32(loss, PFLOW_ONE) * dt, PFLOW_ONE);
 	u32 less = div_u64((u64)BEARABLE * dt, PFLOW_ONE);
 
-	harm_us += more;
+	harm_us = min_u32(harm_us, 2 * HARMED_US) + more;
 	harm_us -= min_u32(harm_us, less);
 	return min_u32(harm_us, 2 * HARMED_US);
 }

@@ -150,6 +150,17 @@ static const char * const end_names[ENDS] = {
 	[END_WEAK] = "weak",
 };
 
+/* What was written to a slot before its state is seen by who sees the state without the lock. */
+static void set_state(struct slot *slot, enum state state)
+{
+	smp_store_release(&slot->state, state);	/* pairs with state_of() */
+}
+
+static enum state state_of(const struct slot *slot)
+{
+	return smp_load_acquire(&slot->state);	/* pairs with set_state() */
+}
+
 static bool active(const struct slot *slot)
 {
 	enum state state = READ_ONCE(slot->state);
@@ -194,7 +205,7 @@ static void finish(struct slot *slot, enum boost_end end)
 	if (slot->state == CHOSEN)
 		slot->boost.lever = LEVERS;	/* never pulled */
 	slot->end = end;
-	smp_store_release(&slot->state, OVER);
+	set_state(slot, OVER);
 }
 
 static unsigned int places(void)
@@ -358,7 +369,7 @@ static void promote(struct slot *slot, struct task_struct *task, const struct pf
 	lever_save(&slot->boost);
 	if (lever == LEVER_NICE)
 		lever_nice(&slot->boost);
-	smp_store_release(&slot->state, above_groups(lever) ? CHOSEN : RAISED);
+	set_state(slot, above_groups(lever) ? CHOSEN : RAISED);
 	set_elected(slot, true);
 	trace_boost(&slot->boost, slot->rank);
 	elected++;
@@ -758,11 +769,11 @@ static void tick(struct kthread_work *work)
 	for (i = 0; i < SLOTS; i++) {
 		struct slot *slot = &slots[i];
 
-		if (smp_load_acquire(&slot->state) == CHOSEN)
+		if (state_of(slot) == CHOSEN)
 			pull(slot);
-		if (smp_load_acquire(&slot->state) == RAISED && slot->boost.lever == LEVER_RR)
+		if (state_of(slot) == RAISED && slot->boost.lever == LEVER_RR)
 			reorder(slot);
-		if (smp_load_acquire(&slot->state) == OVER)
+		if (state_of(slot) == OVER)
 			lay_down(slot);
 	}
 	let_go();
