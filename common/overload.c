@@ -20,8 +20,8 @@
  * are its packets looked at one by one and the receive calls probed. Where looking
  * does not pay, it *rests*: drops at a socket do not make it look again for a while.
  *
- * A worker wakes ten times a second and reads a few counters; at peace
- * every ten seconds, and when somebody reads the table, it has packets counted for a moment, so
+ * A worker wakes ten times a second and reads a few counters; at peace every ten
+ * seconds, and when somebody reads the table, it has packets counted for a moment, so
  * that owners and rates are known before they are needed. A CPU without idle time is
  * no sign of overload, but one that receivers may have to wait for their turn.
  *

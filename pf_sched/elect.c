@@ -14,9 +14,9 @@
  * is over the threshold and not elected yet, once a jiffy for each at most. A slot
  * holds its task from CHOSEN to FREE, so a reused process id is never taken for
  * it, and its socket as long as it is raised, to see whether it still fills: a
- * closed one is let go within a tick. A ghost remembers
- * for a while whom the boost was for: the parent of a child still under way, how
- * much it ran, and when it was changed last.
+ * closed one is let go within a tick. A ghost remembers for a while whom the boost
+ * was for: the parent of a child still under way, how much it ran, and when it was
+ * changed last.
  *
  * What the raised take of each CPU is counted, ghosts included, against a budget;
  * when it is spent their boosts end.
@@ -45,7 +45,7 @@
 #define ADAPT		HZ	/* between two steps of an automatic number of elected */
 #define KNOWN_NEED	5	/* ticks of a boost that tell how much a thread needs */
 #define WEAK_AFTER	10	/* ticks in which the buffer stayed full although raised */
-#define VAIN_AFTER	100		/* the same, where others want the place */
+#define VAIN_AFTER	100	/* the same, where others want the place */
 #define OTHER_AFTER	10	/* ticks in which somebody else was the receiver */
 
 enum state {
@@ -694,7 +694,7 @@ static void pull(struct slot *slot)
 		refused[REFUSED_LEVER]++;
 		finish(slot, END_CHANGED);
 	} else {
-		WRITE_ONCE(slot->state, RAISED);
+		set_state(slot, RAISED);
 	}
 	raw_spin_unlock_irqrestore(&slots_lock, irq);
 }
