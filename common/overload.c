@@ -497,6 +497,11 @@ void pflow_overload_metrics(struct seq_file *m)
 	for_each_online_cpu(cpu)
 		seq_printf(m, "packetflow_cpu_pressed{cpu=\"%d\"} %u\n", cpu,
 			   under_pressure(per_cpu_ptr(&pflow_load, cpu)));
+	seq_puts(m, "# TYPE packetflow_cpu_resting gauge\n"
+		    "# HELP packetflow_cpu_resting 1 while packets of a pressed CPU are not looked at, as that did not pay.\n");
+	for_each_online_cpu(cpu)
+		seq_printf(m, "packetflow_cpu_resting{cpu=\"%d\"} %u\n", cpu,
+			   READ_ONCE(per_cpu_ptr(&pflow_load, cpu)->resting));
 	seq_puts(m, "# TYPE packetflow_cpu_queue_standing_seconds counter\n"
 		    "# UNIT packetflow_cpu_queue_standing_seconds seconds\n"
 		    "# HELP packetflow_cpu_queue_standing_seconds Time during which a receive queue stood full.\n");

@@ -20,7 +20,7 @@
 #define BEARABLE	(PFLOW_ONE / 10)	/* share of what a receiver is sent */
 #define HARMED_US	50000u
 #define WORTH		8		/* one in so many: about what looking costs, in drops */
-#define FEW		64		/* packets that cost nothing to speak of */
+#define FEW		256		/* packets that cost nothing to speak of */
 
 static u32 min_u32(u32 a, u32 b)
 {

@@ -14,6 +14,7 @@
  * be called with softirqs off, so pf_sched's own thread does it.
  */
 #include <linux/cgroup.h>
+#include <linux/sched/clock.h>
 #include <linux/sched/deadline.h>
 #include <linux/sched/prio.h>
 #include <linux/sched/rt.h>
@@ -80,13 +81,19 @@ static bool realtime_barred(const struct task_struct *task, enum place place)
 }
 
 /*
- * While deadline, its own sched_setaffinity() would fail; and it must reach all CPUs. Nor
- * may it have a reservation left that it has used up.
+ * A reservation that was used up, and that the kernel has not yet forgotten: a thread
+ * that came back to the class before its end would be kept from running.
  */
+static bool in_debt(const struct sched_dl_entity *dl)
+{
+	return dl->dl_throttled ||
+	       (READ_ONCE(dl->dl_runtime) && (s64)(READ_ONCE(dl->deadline) - local_clock()) > 0);
+}
+
+/* While deadline, its own sched_setaffinity() would fail; and it must reach all CPUs. */
 static bool deadline_barred(const struct task_struct *task)
 {
-	return READ_ONCE(task->dl.dl_runtime) ||
-	       !cpumask_subset(cpu_online_mask, task->cpus_ptr);
+	return in_debt(&task->dl) || !cpumask_subset(cpu_online_mask, task->cpus_ptr);
 }
 
 /**
@@ -262,7 +269,7 @@ bool lever_untouched(const struct boost *boost)
  * A deadline task that leaves its class while it sleeps keeps its bandwidth
  * reserved for ever (seen on 6.1, 6.12 and 7.2). So it first gives back all but what
  * counts as nothing. Having used that up it would be kept from running if it came back
- * to the class before the kernel has forgotten, for which see deadline_barred(). It
+ * to the class before the kernel has forgotten, for which see in_debt(). It
  * leaves by way of round robin, which does not touch nice, as the way out of deadline
  * may sleep and somebody renice meanwhile.
  */

@@ -15,7 +15,7 @@ import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from inside.suite import early, pressed, settle
+from inside.suite import early, judging, settle
 
 SO_MEMINFO, SO_RCVBUFFORCE = 55, 33
 SMALL = 1  # SO_RCVBUF: the kernel makes it the least that it allows
@@ -165,7 +165,7 @@ class Pressure:
         cpu = min(os.sched_getaffinity(0))
         for _ in range(16):
             self.again()
-        while not pressed(cpu):
+        while not judging(cpu):
             self.again()
 
     def again(self) -> None:

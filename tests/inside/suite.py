@@ -111,6 +111,11 @@ def pressed(cpu: int) -> bool:
     return metric("packetflow_cpu_pressed")[str(cpu)] == 1
 
 
+def judging(cpu: int) -> bool:
+    """Under pressure, and not resting from it."""
+    return pressed(cpu) and metric("packetflow_cpu_resting")[str(cpu)] == 0
+
+
 def set_knob(name: str, value: object) -> None:
     (ROOT / name).write_text(str(value))
 

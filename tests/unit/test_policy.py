@@ -152,11 +152,11 @@ def test_what_counts_as_harm() -> None:
 
 @given(st.integers(0, 2**40), st.integers(0, 2**40), st.integers(0, 2**40))
 def test_looking_pays_by_what_is_dropped(dropped: int, more: int, passed: int) -> None:
-    if dropped + passed >= 64:
+    if dropped + passed >= 256:
         assert worth(dropped, passed) <= worth(dropped + more, passed)
-        assert not worth(0, max(passed, 64))
+        assert not worth(0, max(passed, 256))
     assert worth(passed // 6 + 1, passed)
-    assert not worth(passed // 8, max(passed, 64))
+    assert not worth(passed // 8, max(passed, 256))
 
 
 @given(shares, shares, shares)

@@ -45,7 +45,7 @@ from inside.suite import (
 TRACING = Path("/sys/kernel/tracing")
 SO_ATTACH_REUSEPORT_CBPF = 51
 UDP_SEGMENT = 103
-RATE = 500  # packets/s, of which it matters whether they are looked at
+RATE = 1500  # packets/s, of which it matters whether they are looked at
 BUFFER = 20_000  # bytes; some twenty small packets
 DEVICE = socket.SO_BINDTODEVICE
 

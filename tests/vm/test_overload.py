@@ -19,6 +19,7 @@ NICES = (0, 5, 10)
 PORTS = (5001, 5002, 5003)
 # More than an emulated CPU can take, and enough of it to settle.
 PPS, SECONDS, SIZE = 28_000, 5.0, 256
+FLOOR = 100  # packets/s, as the module has it
 
 
 def offer(guest: Guest, nices: Sequence[int], work: int = 0) -> tuple[list[int], list[Received]]:
@@ -42,9 +43,10 @@ def test_the_order_is_kept_and_nobody_starves(guest: Guest) -> None:
     got = [receiver.packets for receiver in seen]
     told = dropped(guest)
     assert told["overload"] + told["harm"] > 0, (sent, got, told)
-    assert got[0] > got[1] > got[2], (sent, got, told)
-    assert got[0] > 1.1 * got[2], (sent, got, told)
-    assert got[2] >= 0.5 * 100 * SECONDS, (sent, got, told)
+    # Of two that are held at the floor, chance decides who gets a packet more.
+    assert got[0] > got[1] > got[2] or got[1] < 2 * FLOOR * SECONDS, (sent, got, told)
+    assert got[0] > 1.1 * max(got[1:]), (sent, got, told)
+    assert min(got) >= 0.5 * FLOOR * SECONDS, (sent, got, told)
 
 
 def test_without_a_floor_the_lowest_may_starve(guest: Guest) -> None:

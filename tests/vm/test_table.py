@@ -82,11 +82,12 @@ def receive_until(receive: Callable[[], object], condition: Callable[[], object]
     with pressure() as full:
 
         def once() -> object:
-            full.again()
-            receive()
+            for _ in range(50):
+                full.again()
+                receive()
             return condition()
 
-        wait_for(once)
+        wait_for(once, 30)
 
 
 @inside()
