@@ -136,7 +136,7 @@ EXPORT_SYMBOL_GPL(pflow_load_rest);
 /**
  * pflow_load_learn() - somebody wants to know who receives, and does not
  *
- * Heeded under pressure, and once a second at most.
+ * Heeded under pressure and where no CPU has time to spare, once a second at most.
  *
  * Context: any.
  */
@@ -353,11 +353,11 @@ static bool due(u32 last, u32 every)
  * a probe on every receive call would cost just those who have too little, and
  * so would arming it often, for which ftrace walks all functions of the kernel.
  */
-static bool learning(unsigned int round)
+static bool learning(bool pressed, bool busy, unsigned int round)
 {
-	bool asked = READ_ONCE(learn_asked) && due(last_learnt, HZ);
+	bool asked = (pressed || busy) && READ_ONCE(learn_asked) && due(last_learnt, HZ);
 
-	if (!asked && round >= LEARN_FIRST && round % LEARN_AGAIN)
+	if (!asked && (!pressed || (round >= LEARN_FIRST && round % LEARN_AGAIN)))
 		return false;
 	WRITE_ONCE(learn_asked, false);
 	last_learnt = jiffies;
@@ -367,14 +367,14 @@ static bool learning(unsigned int round)
 static void estimator(struct work_struct *work)
 {
 	static unsigned int round;	/* of pressure */
-	bool pressed = look_at_all();
+	bool pressed = look_at_all(), busy = look_for_busy();
 	unsigned long delay;
 
 	if (!pressed)
 		round = 0;
 	sample(!pressed && !sampling && due(last_sample, SAMPLE_EVERY));
-	pflow_probes_watch(sampling || (pressed && learning(round)));
-	pflow_modules_pressure(look_for_busy() || pressed);
+	pflow_probes_watch(learning(pressed, busy, round) || sampling);
+	pflow_modules_pressure(busy || pressed);
 	if (due(last_scan, pressed && !round ? SCAN_APART : SCAN_EVERY)) {
 		pflow_scan();
 		last_scan = jiffies;

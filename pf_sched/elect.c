@@ -83,6 +83,7 @@ enum refusal {
  * @pid: the thread's id then
  * @end: why it is over
  * @ran_ns: CPU time of the thread at the last tick
+ * @cpu: where the thread was at the last tick
  * @boosted_ns: CPU time it took in this boost
  * @ticks: of this boost so far
  * @full_ticks: ticks in a row in which the buffer was over the threshold
@@ -101,6 +102,7 @@ struct slot {
 	pid_t pid;
 	enum boost_end end;
 	u64 ran_ns;
+	int cpu;
 	u64 boosted_ns;
 	unsigned int ticks;
 	unsigned int full_ticks;
@@ -213,21 +215,24 @@ static unsigned int places(void)
 	return sched_knob(SCHED_KNOB_ELECT) ?: READ_ONCE(most);
 }
 
-/* The least important of the elected, and how many there are. */
-static struct slot *least_elected(unsigned int *taken)
+/* The elected, but for one of them; their ranks are what the policy goes by. */
+struct field {
+	unsigned int number;
+	struct slot *slots[SLOTS];
+	u8 ranks[SLOTS];
+};
+
+static void gather(struct field *field, const struct slot *except)
 {
-	struct slot *least = NULL;
 	unsigned int i;
 
-	*taken = 0;
+	field->number = 0;
 	for (i = 0; i < SLOTS; i++) {
-		if (!active(&slots[i]))
+		if (!active(&slots[i]) || &slots[i] == except)
 			continue;
-		++*taken;
-		if (!least || slots[i].rank < least->rank)
-			least = &slots[i];
+		field->slots[field->number] = &slots[i];
+		field->ranks[field->number++] = slots[i].rank;
 	}
-	return least;
 }
 
 /*
@@ -235,15 +240,19 @@ static struct slot *least_elected(unsigned int *taken)
  * important one that is less important than it, and had its hold, makes room for
  * the next time.
  */
-static bool place_for(u8 rank)
+static bool place_for(const struct field *field, u8 rank)
 {
-	unsigned int taken;
-	struct slot *least = least_elected(&taken);
+	struct slot *least;
+	int who;
 
-	if (taken < places())
+	if (field->number < places())
 		return true;
 	place_wanted = true;
-	if (least && least->state == RAISED && least->rank < rank &&
+	who = pflow_least(field->ranks, field->number, rank);
+	if (who < 0)
+		return false;
+	least = field->slots[who];
+	if (least->state == RAISED &&
 	    time_after32((u32)jiffies, least->changed +
 			 msecs_to_jiffies(sched_knob(SCHED_KNOB_HOLD)))) {
 		finish(least, END_DISPLACED);
@@ -255,26 +264,18 @@ static bool place_for(u8 rank)
 /* There may be fewer places than there were. */
 static void displace(void)
 {
-	unsigned int taken;
-	struct slot *least;
+	struct field field;
 
-	while ((least = least_elected(&taken)) && taken > places())
-		finish(least, END_DISPLACED);
+	for (gather(&field, NULL); field.number > places(); gather(&field, NULL))
+		finish(field.slots[pflow_least(field.ranks, field.number, U8_MAX)],
+		       END_DISPLACED);
 }
 
-/* Its place among the elected by priority, itself included in their number. */
-static unsigned int place_of(u8 rank, unsigned int *number)
+static unsigned int levels_of(const struct field *others, u8 rank)
 {
-	unsigned int place = 0, i;
-
-	*number = 1;
-	for (i = 0; i < SLOTS; i++) {
-		if (!active(&slots[i]))
-			continue;
-		++*number;
-		place += slots[i].rank >= rank;
-	}
-	return place;
+	return pflow_boost_levels(sched_knob(SCHED_KNOB_LEVELS),
+				  pflow_place(others->ranks, others->number, rank),
+				  others->number + 1);
 }
 
 /* A thread has one slot at most; NULL finds a free one. */
@@ -344,14 +345,13 @@ static int worthy(const struct task_struct *task, u8 rank, const struct slot *la
 }
 
 static void promote(struct slot *slot, struct task_struct *task, const struct pflow_sock *entry,
-		    struct sock *sk, enum boost_lever lever)
+		    struct sock *sk, enum boost_lever lever, const struct field *others)
 {
-	unsigned int number, place = place_of(slot->rank, &number);
-
 	/* A ghost's own slot holds its task, and knows it from last time. */
 	if (!slot->boost.task)
 		slot->boost = (struct boost){ .task = get_task_struct(task) };
 	slot->boost.lever = lever;
+	slot->boost.held = 0;
 	slot->cookie = entry->cookie;
 	slot->sk = sk;
 	slot->until = hold_until();
@@ -360,12 +360,12 @@ static void promote(struct slot *slot, struct task_struct *task, const struct pf
 	slot->exec_id = READ_ONCE(task->self_exec_id);
 	slot->pid = task->pid;
 	slot->ran_ns = READ_ONCE(task->se.sum_exec_runtime);
+	slot->cpu = task_cpu(task);
 	slot->boosted_ns = 0;
 	slot->ticks = 0;
 	slot->full_ticks = 0;
 	slot->other_ticks = 0;
-	slot->boost.levels = above_groups(lever) ? 0 :
-			     pflow_boost_levels(sched_knob(SCHED_KNOB_LEVELS), place, number);
+	slot->boost.levels = above_groups(lever) ? 0 : levels_of(others, slot->rank);
 	lever_save(&slot->boost);
 	if (lever == LEVER_NICE)
 		lever_nice(&slot->boost);
@@ -381,6 +381,7 @@ static int elect(struct pflow_sock *entry, struct sock *sk)
 {
 	struct task_struct *task = receiver(entry);
 	enum boost_lever lever;
+	struct field others;
 	struct slot *slot;
 	int refusal;
 	u8 rank;
@@ -399,14 +400,15 @@ static int elect(struct pflow_sock *entry, struct sock *sk)
 		return -1;
 	}
 	slot = slot ?: slot_of(NULL);
-	if (stopping || !place_for(rank) || !slot || pflow_rank_pin(task, rank))
+	gather(&others, NULL);
+	if (stopping || !place_for(&others, rank) || !slot || pflow_rank_pin(task, rank))
 		return REFUSED_PLACE;
 	if (!refcount_inc_not_zero(&sk->sk_refcnt)) {
 		pflow_rank_unpin(task);	/* being closed: UDP delivers under RCU alone */
 		return REFUSED_UNKNOWN;
 	}
 	slot->rank = rank;
-	promote(slot, task, entry, sk, lever);
+	promote(slot, task, entry, sk, lever, &others);
 	return -1;
 }
 
@@ -551,7 +553,8 @@ static bool ends(struct slot *slot, enum boost_end *end)
 		*end = END_EXEC;
 	else if (stopping || sched_knob(SCHED_KNOB_MODE) == SCHED_MODE_OBSERVE)
 		*end = END_STOPPED;
-	else if (slot->state == RAISED && !lever_untouched(&slot->boost))
+	else if (slot->state == RAISED &&
+		 (!lever_untouched(&slot->boost) || lever_reniced(&slot->boost)))
 		*end = END_CHANGED;
 	else if (barred(slot))
 		*end = END_BARRED;
@@ -573,9 +576,14 @@ static void account_slot(struct slot *slot)
 {
 	u64 ran_ns = READ_ONCE(slot->boost.task->se.sum_exec_runtime);
 	u64 took_ns = ran_ns - slot->ran_ns;
+	int cpu = task_cpu(slot->boost.task);
 
 	slot->ran_ns = ran_ns;
-	per_cpu(used_us, task_cpu(slot->boost.task)) += div_u64(took_ns, NSEC_PER_USEC);
+	/* Of one that moved it is not known where it ran: both may have borne it. */
+	per_cpu(used_us, cpu) += div_u64(took_ns, NSEC_PER_USEC);
+	if (cpu != slot->cpu)
+		per_cpu(used_us, slot->cpu) += div_u64(took_ns, NSEC_PER_USEC);
+	slot->cpu = cpu;
 	if (slot->state != RAISED)
 		return;
 	slot->boosted_ns += took_ns;
@@ -662,17 +670,35 @@ static unsigned int priority_of(const struct slot *slot)
 	return priority;
 }
 
-/* Who is raised has changed meanwhile. Rank and lever change in this thread alone. */
+/*
+ * Who is raised may have changed, and with it the degree of who still is. A session's
+ * was told to a program, and stays. Rank and lever change in this thread alone.
+ */
 static void reorder(struct slot *slot)
 {
-	unsigned int priority = priority_of(slot);
+	struct boost *boost = &slot->boost;
+	bool by_rr = boost->lever == LEVER_RR;
+	unsigned int degree;
+	struct field others;
+	unsigned long irq;
 
-	if (slot->boost.priority != priority &&
-	    time_after32((u32)jiffies, slot->ordered +
-			 msecs_to_jiffies(sched_knob(SCHED_KNOB_APART)))) {
-		slot->ordered = jiffies;
-		lever_reorder(&slot->boost, priority);
+	if (!by_rr && boost->lever != LEVER_NICE)
+		return;
+	gather(&others, slot);
+	degree = by_rr ? priority_of(slot) : levels_of(&others, slot->rank);
+	if (degree == (by_rr ? boost->priority : boost->levels) ||
+	    !time_after32((u32)jiffies, slot->ordered +
+			  msecs_to_jiffies(sched_knob(SCHED_KNOB_APART))))
+		return;
+	slot->ordered = jiffies;
+	if (by_rr) {
+		lever_reorder(boost, degree);
+		return;
 	}
+	/* A child that is born meanwhile is told from its parent by what was lent. */
+	raw_spin_lock_irqsave(&slots_lock, irq);
+	lever_degree(boost, degree);
+	raw_spin_unlock_irqrestore(&slots_lock, irq);
 }
 
 /* The thread's own: only it takes a slot from CHOSEN, OVER and GHOST further. */
@@ -771,15 +797,15 @@ static void tick(struct kthread_work *work)
 
 		if (state_of(slot) == CHOSEN)
 			pull(slot);
-		if (state_of(slot) == RAISED && slot->boost.lever == LEVER_RR)
+		if (state_of(slot) == RAISED)
 			reorder(slot);
-		if (state_of(slot) == OVER)
+		if (state_of(slot) == OVER && !lever_holds(&slot->boost))
 			lay_down(slot);
 	}
 	let_go();
 	for (i = 0; i < SLOTS; i++) {
 		used += slots[i].state != FREE;
-		busy += active(&slots[i]);
+		busy += active(&slots[i]) || slots[i].state == OVER;
 	}
 	/* An overdrawn budget is to be filled even if nobody is left. */
 	if ((used || overdrawn) && !stopping)
@@ -815,6 +841,16 @@ int boost_setup(void)
 	return 0;
 }
 
+static bool any_over(void)
+{
+	unsigned int i;
+
+	for (i = 0; i < SLOTS; i++)
+		if (state_of(&slots[i]) == OVER)
+			return true;
+	return false;
+}
+
 /**
  * boost_teardown() - restore everybody and end the thread
  *
@@ -830,8 +866,11 @@ void boost_teardown(void)
 	stopping = true;
 	raw_spin_unlock_irqrestore(&slots_lock, irq);
 	kick();
-	/* One round ends all there is, and sets the timer no more. */
-	kthread_flush_work(&tick_work);
+	/* One round ends all there is, or the few that lever_holds() allows, a tick apart. */
+	for (kthread_flush_work(&tick_work); any_over(); kthread_flush_work(&tick_work)) {
+		msleep(TICK_MS);
+		kick();
+	}
 	hrtimer_cancel(&tick_timer);
 	kthread_cancel_work_sync(&tick_work);
 	kthread_destroy_worker(thread);

@@ -26,6 +26,7 @@
 
 #define PERIOD_NS	(10 * NSEC_PER_MSEC)
 #define PERIOD_LONG_NS	(1200 * NSEC_PER_MSEC)	/* of which the least runtime counts as nothing */
+#define LEAVE_TRIES	5	/* ticks, of a reservation that is renewed in one */
 #define RUNTIME_LEAST_NS	1024
 #define NEED_LEAST	5	/* percent of a CPU */
 
@@ -80,20 +81,38 @@ static bool realtime_barred(const struct task_struct *task, enum place place)
 	return place == CGROUP && !sched_knob(SCHED_KNOB_ESCAPE);
 }
 
+/* Why round robin was taken where a reservation was asked for; indexes the counters. */
+enum lesser {
+	LESSER_AFFINITY,	/* it would have to reach all CPUs, and could not change that */
+	LESSER_DEBT,
+	LESSER_ADMISSION,	/* no bandwidth left to reserve */
+	LESSERS,
+};
+
+static u64 lesser[LESSERS];	/* written by pf_sched's thread alone */
+
+static const char * const lesser_names[LESSERS] = {
+	[LESSER_AFFINITY] = "affinity",
+	[LESSER_DEBT] = "debt",
+	[LESSER_ADMISSION] = "admission",
+};
+
 /*
- * A reservation that was used up, and that the kernel has not yet forgotten: a thread
- * that came back to the class before its end would be kept from running.
+ * A thread that comes back to the class before its last deadline finds what it left of
+ * its runtime, be it nothing, and does not run until then: the kernel forgets neither
+ * when the thread leaves, and a child has a copy. The clock is the run queue's.
  */
 static bool in_debt(const struct sched_dl_entity *dl)
 {
-	return dl->dl_throttled ||
-	       (READ_ONCE(dl->dl_runtime) && (s64)(READ_ONCE(dl->deadline) - local_clock()) > 0);
+	return dl->dl_throttled || (s64)(READ_ONCE(dl->deadline) - local_clock()) > 0;
 }
 
-/* While deadline, its own sched_setaffinity() would fail; and it must reach all CPUs. */
-static bool deadline_barred(const struct task_struct *task)
+/* Return: why a thread must not have a reservation, or LESSERS. */
+static enum lesser deadline_barred(const struct task_struct *task)
 {
-	return in_debt(&task->dl) || !cpumask_subset(cpu_online_mask, task->cpus_ptr);
+	if (!cpumask_subset(cpu_online_mask, task->cpus_ptr))
+		return LESSER_AFFINITY;
+	return in_debt(&task->dl) ? LESSER_DEBT : LESSERS;
 }
 
 /**
@@ -118,8 +137,6 @@ int lever_choose(const struct task_struct *task, bool weak, enum boost_lever *le
 	/* A session of its own to raise has only who is in an autogroup. */
 	if (*lever == LEVER_GROUP && place != SESSION)
 		*lever = LEVER_NICE;
-	if (*lever == LEVER_DEADLINE && deadline_barred(task))
-		*lever = LEVER_RR;
 	/* Asked for by name it is taken anywhere. */
 	if (*lever == LEVER_NICE && place != ROOT && asked != LEVER_NICE + 1)
 		return -EPERM;
@@ -181,6 +198,7 @@ static int set_deadline(struct boost *boost, unsigned int cap)
 		.sched_period = PERIOD_NS,
 	};
 
+	boost->priority = 0;	/* no round robin's is lent */
 	boost->runtime_ns = attr.sched_runtime;
 	boost->scant = share < cap;
 	return sched_setattr_nocheck(boost->task, &attr);
@@ -213,9 +231,15 @@ static int set_rr(struct boost *boost, unsigned int priority)
 int lever_realtime(struct boost *boost, unsigned int cap, unsigned int priority)
 {
 	if (boost->lever == LEVER_DEADLINE) {
-		if (!set_deadline(boost, cap))
-			return 0;
-		boost->lever = LEVER_RR;	/* no bandwidth left to reserve */
+		enum lesser why = deadline_barred(boost->task);
+
+		if (why == LESSERS) {
+			if (!set_deadline(boost, cap))
+				return 0;
+			why = LESSER_ADMISSION;
+		}
+		WRITE_ONCE(lesser[why], lesser[why] + 1);
+		boost->lever = LEVER_RR;
 	}
 	return set_rr(boost, priority);
 }
@@ -237,6 +261,21 @@ void lever_reorder(struct boost *boost, unsigned int priority)
 
 	if (lever_untouched(boost) && !sched_setattr_nocheck(boost->task, &attr))
 		boost->priority = priority;
+}
+
+/**
+ * lever_degree() - raise a thread by more nice levels, or by less
+ * @boost: raised by nice
+ * @levels: how many
+ *
+ * Context: any but NMI, no run-queue lock held.
+ */
+void lever_degree(struct boost *boost, unsigned int levels)
+{
+	if (!lever_untouched(boost))
+		return;
+	boost->levels = levels;
+	lever_nice(boost);
 }
 
 /**
@@ -265,28 +304,58 @@ bool lever_untouched(const struct boost *boost)
 	}
 }
 
+/**
+ * lever_reniced() - did somebody renice a thread that a class above groups hides that of?
+ * @boost: raised
+ *
+ * Context: any. Return: whether somebody did.
+ */
+bool lever_reniced(const struct boost *boost)
+{
+	return boost->lever != LEVER_NICE && task_nice(boost->task) != boost->before.nice;
+}
+
 /*
- * A deadline task that leaves its class while it sleeps keeps its bandwidth
- * reserved for ever (seen on 6.1, 6.12 and 7.2). So it first gives back all but what
- * counts as nothing. Having used that up it would be kept from running if it came back
- * to the class before the kernel has forgotten, for which see in_debt(). It
- * leaves by way of round robin, which does not touch nice, as the way out of deadline
+ * A deadline task that leaves its class while it sleeps keeps its bandwidth reserved for
+ * ever (seen on 6.1, 6.12 and 7.2). So it first gives back all but what counts as nothing.
+ * One that is awake would use that up at once, and be in debt for long: it gives back
+ * all but what counts as little, and the kernel takes that when its deadline has passed.
+ * It leaves by way of round robin, which does not touch nice, as the way out of deadline
  * may sleep and somebody renice meanwhile.
  */
 static void leave_deadline(struct boost *boost)
 {
-	struct sched_attr nothing = {
-		.size = sizeof(nothing),
+	struct sched_attr little = {
+		.size = sizeof(little),
 		.sched_policy = SCHED_DEADLINE,
 		.sched_flags = SCHED_FLAG_RESET_ON_FORK,
-		.sched_runtime = RUNTIME_LEAST_NS,
+		.sched_runtime = READ_ONCE(boost->task->on_rq) ? boost->runtime_ns :
+								 RUNTIME_LEAST_NS,
 		.sched_deadline = PERIOD_LONG_NS,
 		.sched_period = PERIOD_LONG_NS,
 	};
 
-	sched_setattr_nocheck(boost->task, &nothing);
+	sched_setattr_nocheck(boost->task, &little);
 	if (!set_rr(boost, 1))
 		boost->lever = LEVER_RR;
+}
+
+/**
+ * lever_holds() - must a thread that is to be restored be left as it is for a tick?
+ * @boost: raised
+ *
+ * One that fell asleep with its reservation used up has a timer to renew it. Out of
+ * its class the timer does not, and the thread would never run in the class again.
+ *
+ * Context: any. Return: whether it must.
+ */
+bool lever_holds(struct boost *boost)
+{
+	const struct task_struct *task = boost->task;
+
+	return boost->lever == LEVER_DEADLINE && task->dl.dl_throttled &&
+	       !READ_ONCE(task->on_rq) && lever_untouched(boost) &&
+	       boost->held++ < LEAVE_TRIES;
 }
 
 static void leave_realtime(const struct boost *boost)
@@ -358,6 +427,40 @@ void lever_restore(struct boost *boost)
 	if (lent_realtime(boost))
 		leave_realtime(boost);
 	/* A thread that comes back from a real-time class gets the default. */
-	if (task->prio >= MAX_RT_PRIO && task->timer_slack_ns == task->default_timer_slack_ns)
+	if (READ_ONCE(task->policy) == SCHED_NORMAL &&
+	    task->timer_slack_ns == task->default_timer_slack_ns)
 		task->timer_slack_ns = boost->before.timer_slack_ns;
+}
+
+/**
+ * lever_status() - where a lesser lever was taken, for people
+ * @m: where to
+ *
+ * Context: process.
+ */
+void lever_status(struct seq_file *m)
+{
+	u64 affinity = READ_ONCE(lesser[LESSER_AFFINITY]), debt = READ_ONCE(lesser[LESSER_DEBT]),
+	    admission = READ_ONCE(lesser[LESSER_ADMISSION]);
+
+	if (affinity || debt || admission)
+		seq_printf(m, "no deadline: %llu times for affinity, %llu so soon after the last, %llu for want of bandwidth; round robin was taken\n",
+			   affinity, debt, admission);
+}
+
+/**
+ * lever_metrics() - where a lesser lever was taken, for machines
+ * @m: where to
+ *
+ * Context: process.
+ */
+void lever_metrics(struct seq_file *m)
+{
+	unsigned int i;
+
+	seq_puts(m, "# TYPE packetflow_sched_lesser counter\n"
+		    "# HELP packetflow_sched_lesser Reservations that could not be had; round robin was taken.\n");
+	for (i = 0; i < LESSERS; i++)
+		seq_printf(m, "packetflow_sched_lesser_total{reason=\"%s\"} %llu\n",
+			   lesser_names[i], READ_ONCE(lesser[i]));
 }

@@ -38,12 +38,14 @@ static void sched_stop(void)
 static void sched_status(struct seq_file *m)
 {
 	boost_status(m);
+	lever_status(m);
 }
 
 static void sched_metrics(struct seq_file *m)
 {
 	hook_metrics(m);
 	boost_metrics(m);
+	lever_metrics(m);
 }
 
 static struct pflow_module sched_module = {

@@ -41,6 +41,43 @@ unsigned int pflow_elect_most(unsigned int most, bool refused, bool exhausted, u
 }
 
 /**
+ * pflow_least() - who of the elected has to make room for a more important one?
+ * @ranks: of the elected
+ * @number: how many
+ * @rank: of who wants a place
+ *
+ * Context: any. Return: the index of the least important, or -1 if nobody is less
+ * important than @rank.
+ */
+int pflow_least(const u8 *ranks, unsigned int number, u8 rank)
+{
+	int least = -1;
+	unsigned int i;
+
+	for (i = 0; i < number; i++)
+		if (ranks[i] < rank && (least < 0 || ranks[i] < ranks[least]))
+			least = i;
+	return least;
+}
+
+/**
+ * pflow_place() - somebody's place among the elected
+ * @ranks: of the others
+ * @number: how many
+ * @rank: its own
+ *
+ * Context: any. Return: how many come before it; equals share a place.
+ */
+unsigned int pflow_place(const u8 *ranks, unsigned int number, u8 rank)
+{
+	unsigned int place = 0, i;
+
+	for (i = 0; i < number; i++)
+		place += ranks[i] > rank;
+	return place;
+}
+
+/**
  * pflow_boost_levels() - how many nice levels an elected process is raised
  * @levels: of the first
  * @place: among the elected by priority, 0 is the first

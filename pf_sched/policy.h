@@ -17,6 +17,8 @@
 
 bool pflow_fills(u32 waiting, u32 size, unsigned int threshold);
 unsigned int pflow_elect_most(unsigned int most, bool refused, bool exhausted, unsigned int cpus);
+int pflow_least(const u8 *ranks, unsigned int number, u8 rank);
+unsigned int pflow_place(const u8 *ranks, unsigned int number, u8 rank);
 unsigned int pflow_boost_levels(unsigned int levels, unsigned int place, unsigned int elected);
 s32 pflow_budget_step(s32 budget_us, u32 used_us, u32 elapsed_us, unsigned int cap);
 

@@ -95,6 +95,7 @@ struct boost_before {
  * @priority: real-time priority that was set; LEVER_RR
  * @runtime_ns: reservation that was made; LEVER_DEADLINE
  * @scant: that is less than there is
+ * @held: ticks that its end was put off; see lever_holds()
  * @before: what to restore
  * @need: percent of a CPU that it was seen to use, 0 where not known
  * @weak: nice was seen not to be enough for it
@@ -107,6 +108,7 @@ struct boost {
 	unsigned int priority;
 	u64 runtime_ns;
 	bool scant;
+	unsigned int held;
 	struct boost_before before;
 	unsigned int need;
 	bool weak;
@@ -118,9 +120,14 @@ void lever_save(struct boost *boost);
 void lever_nice(struct boost *boost);
 int lever_realtime(struct boost *boost, unsigned int cap, unsigned int priority);
 void lever_reorder(struct boost *boost, unsigned int priority);
+void lever_degree(struct boost *boost, unsigned int levels);
 bool lever_untouched(const struct boost *boost);
+bool lever_reniced(const struct boost *boost);
 bool lever_barred(const struct boost *boost);
+bool lever_holds(struct boost *boost);
 void lever_restore(struct boost *boost);
+void lever_status(struct seq_file *m);
+void lever_metrics(struct seq_file *m);
 const char *lever_name(enum boost_lever lever);
 
 /* tracepoint.c */

@@ -1,10 +1,15 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """Options that all tests share."""
 
+import hypothesis
 import pytest
 from rig.kernels import SERIES
 
 KERNELS = (*SERIES, "debug")
+
+# How long a case takes is the host's affair.
+hypothesis.settings.register_profile("packetflow", deadline=None)
+hypothesis.settings.load_profile("packetflow")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

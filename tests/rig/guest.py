@@ -30,7 +30,6 @@ from rig.machine import Machine, accelerators, settle
 BOOT_SECONDS = 60.0
 TRIAL_SECONDS = 8.0  # for hardware virtualization, which boots in one or two
 REPLY_SECONDS = 30.0
-DEBUG_SLOWNESS = 6  # what KASAN and lockdep make of every time limit
 
 Command = str | list[str]
 
@@ -183,9 +182,8 @@ class Guest:
         return self._await(future, timeout)
 
     def _await(self, future: Future[Reply], timeout: float) -> Reply:
-        slowness = DEBUG_SLOWNESS if self.kernel.name == "debug" else 1
         try:
-            reply = future.result(timeout * slowness * self.dilation)
+            reply = future.result(timeout * self.dilation)
         except EOFError:
             raise self._error("the guest died") from None
         if "errno" in reply:

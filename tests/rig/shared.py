@@ -6,6 +6,10 @@ from contextlib import ExitStack, suppress
 from rig.guest import Guest, GuestError
 from rig.kernels import kernel
 
+# KASAN and lockdep make everything slower by about that, so its time runs slower too:
+# what a test waits for comes in as many of the guest's seconds as on a stock kernel.
+DEBUG_DILATION = 6.0
+
 
 class Machines:
     """At most one guest at a time: all have the same place on the link."""
@@ -19,7 +23,8 @@ class Machines:
         """A running guest with that kernel and as many CPUs."""
         if self._guest is None or self._key != (name, cpus):
             self.drop()
-            wanted = Guest(kernel(name), cpus=cpus, queues=cpus)
+            slow = DEBUG_DILATION if name == "debug" else 1
+            wanted = Guest(kernel(name), cpus=cpus, queues=cpus, dilation=slow)
             self._guest = self._stack.enter_context(wanted)
             self._key = (name, cpus)
         return self._guest

@@ -49,7 +49,7 @@ def library() -> ctypes.CDLL:
     for name in ("pflow_harmed", "pflow_relieved", "pflow_worth", "pflow_fills"):
         getattr(built, name).restype = ctypes.c_bool
     built.pflow_cut_step.restype = _Cut
-    for name in ("pflow_elect_most", "pflow_boost_levels"):
+    for name in ("pflow_elect_most", "pflow_boost_levels", "pflow_place"):
         getattr(built, name).restype = ctypes.c_uint
     built.pflow_budget_step.restype = ctypes.c_int32
     return built
@@ -118,6 +118,18 @@ def elect_most(most: int, refused: bool, exhausted: bool, cpus: int) -> int:
 
 def boost_levels(levels: int, place: int, elected: int) -> int:
     return int(library().pflow_boost_levels(*map(ctypes.c_uint, (levels, place, elected))))
+
+
+def least(ranks: Sequence[int], rank: int) -> int:
+    array = (ctypes.c_uint8 * max(len(ranks), 1))(*ranks)
+    words = ctypes.c_uint(len(ranks)), ctypes.c_uint8(rank)
+    return int(library().pflow_least(array, *words))
+
+
+def place(ranks: Sequence[int], rank: int) -> int:
+    array = (ctypes.c_uint8 * max(len(ranks), 1))(*ranks)
+    words = ctypes.c_uint(len(ranks)), ctypes.c_uint8(rank)
+    return int(library().pflow_place(array, *words))
 
 
 def budget_step(budget_us: int, used_us: int, elapsed_us: int, cap: int) -> int:

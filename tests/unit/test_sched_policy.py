@@ -5,13 +5,24 @@ import random
 
 from hypothesis import assume, given
 from hypothesis import strategies as st
-from unit.policy import BUDGET_US, ELECT_MOST, boost_levels, budget_step, elect_most, fills
+from unit.policy import (
+    BUDGET_US,
+    ELECT_MOST,
+    boost_levels,
+    budget_step,
+    elect_most,
+    fills,
+    least,
+    place,
+)
 
 words = st.integers(0, 2**32 - 1)
 percents = st.integers(1, 100)
 cpus = st.integers(1, 8192)
 mosts = st.integers(0, 2**31 - 1)
 levels = st.integers(1, 39)
+ranks = st.integers(0, 255)
+fields = st.lists(ranks, max_size=ELECT_MOST)
 budgets = st.integers(-(2**31), 2**31 - 1)
 LOOK_US = 12_000  # how late the module may look again: three ticks of its 250 a second
 
@@ -36,6 +47,38 @@ def test_at_the_threshold_it_does_not_fill_yet(size: int, threshold: int) -> Non
     at = size * threshold // 100
     assert not fills(at, size, threshold)
     assert at == 2**32 - 1 or fills(at + 1, size, threshold)
+
+
+@given(fields, ranks)
+def test_only_the_least_important_makes_room_and_only_for_a_better(
+    field: list[int], rank: int
+) -> None:
+    who = least(field, rank)
+    if who < 0:
+        assert all(other >= rank for other in field)
+    else:
+        assert field[who] == min(field) < rank
+
+
+@given(fields, ranks)
+def test_the_places_are_by_rank(field: list[int], rank: int) -> None:
+    assert place(field, rank) == sum(other > rank for other in field)
+    assert place(field, max(field, default=0)) == 0
+
+
+@given(fields, ranks, mosts)
+def test_elected_one_by_one_the_best_stay(field: list[int], rank: int, most: int) -> None:
+    """Whatever the order they come in, the N of the highest ranks are left."""
+    places = 1 + most % ELECT_MOST
+    elected: list[int] = []
+    for candidate in [*field, rank]:
+        if len(elected) == places:
+            who = least(elected, candidate)
+            if who < 0:
+                continue
+            del elected[who]
+        elected.append(candidate)
+    assert sorted(elected) == sorted([*field, rank])[-places:]
 
 
 @given(mosts, st.booleans(), st.booleans(), cpus)

@@ -43,13 +43,13 @@ from inside.scheduling import (
     start,
     state,
 )
-from inside.suite import ROOT, insmod, rmmod, set_knob, wait_for
+from inside.suite import ROOT, insmod, metric, rmmod, set_knob, wait_for
 from vm.test_proc import BAD, BAD_NUMBER, error_of, write
 
 SCHED = ("pf_sched",)
 LEVERS = ("nice", "deadline", "rr")
 UDPLITE = 136
-FORGOTTEN = 1.3  # s: so long after a reservation the kernel still knows of it
+FORGOTTEN = 2.0  # s: so long after a reservation the kernel still knows of it
 LONG = 3000  # ms: a boost that lasts so long does not end by itself in a test
 
 KNOBS = {
@@ -638,6 +638,20 @@ def test_the_degree_follows_the_rank() -> None:
 
 
 @inside(modules=SCHED)
+def test_the_degree_follows_who_comes_later() -> None:
+    with (
+        starving("nice", hogs=1, elect=2, hold=LONG, levels=6),
+        receiving(partial(os.nice, 5)) as low,
+        receiving() as high,
+    ):
+        calm()
+        with flood(low.port):
+            wait_for(lambda: low.state().nice == -1)
+            with flood(high.port):
+                wait_for(lambda: (high.state().nice, low.state().nice) == (-6, 2))
+
+
+@inside(modules=SCHED)
 def test_by_round_robin_who_ranks_higher_runs_first() -> None:
     with (
         starving("rr", hogs=1, elect=2, hold=LONG),
@@ -771,14 +785,13 @@ def test_another_class_given_meanwhile_stays(lever: str, change: str) -> None:
 @mark.parametrize("lever", LEVERS)
 @inside(modules=SCHED)
 def test_a_renice_meanwhile_stays(lever: str) -> None:
-    """Under nice it ends the boost; a class above hides it until the boost ends."""
+    """It ends the boost, also where a class above hides it."""
     with starving(lever, hold=500), receiving(partial(set_slack, 77_000)) as receiver:
         seen = Counting()
         raise_up(receiver, lever)
         renice(receiver.tid)
-        if lever == "nice":
-            wait_for(lambda: seen["restored changed"] == seen["elected"] == 1, 0.4)
-        wait_for(lambda: receiver.state() == receiver.before._replace(nice=9), 2)
+        wait_for(lambda: seen["restored changed"] == seen["elected"] == 1, 0.4)
+        wait_for(lambda: receiver.state() == receiver.before._replace(nice=9), 0.4)
         time.sleep(0.8)
         assert receiver.state() == receiver.before._replace(nice=9)
         assert receiver.row()["prio"] == "129"
@@ -852,7 +865,19 @@ def test_whoever_is_bound_to_a_cpu_gets_no_deadline() -> None:
                 time.sleep(0.01)
             os.sched_setaffinity(receiver.tid, {0, 1})
             os.sched_setaffinity(receiver.tid, {1})
+        assert metric("packetflow_sched_lesser_total")["affinity"] > 0
+        assert "times for affinity" in (ROOT / "status").read_text()
         wait_for(lambda: receiver.state() == receiver.before)
+
+
+@inside(modules=SCHED)
+def test_without_bandwidth_to_reserve_it_is_round_robin() -> None:
+    before = metric("packetflow_sched_lesser_total")["admission"]
+    with starving("deadline", hogs=1, hold=LONG), receiving() as one, receiving() as other:
+        calm()
+        with flood(one.port, other.port):
+            wait_for(lambda: boosted() == {"deadline": 1, "rr": 1})
+        assert metric("packetflow_sched_lesser_total")["admission"] > before
 
 
 @contextmanager
@@ -937,6 +962,23 @@ def test_a_working_receiver_is_let_go_when_its_share_is_used() -> None:
             wait_for(lambda: seen["restored cap"] > 0)
             wait_for(lambda: seen["refused cap"] > 0)
         wait_for(lambda: receiver.state() == receiver.before)
+
+
+@mark.cpus(1, 2)
+@inside(modules=SCHED)
+def test_a_reservation_that_was_used_up_is_no_bar_for_the_next() -> None:
+    with (
+        starving("deadline", hogs=1, cap=50, hold=LONG),
+        receiving(work=0.003, pause=0) as receiver,
+    ):
+        for _ in range(4):
+            set_knob("sched/mode", "enforce")
+            with flood(receiver.port, burst=8, pause=0.02):
+                wait_for(lambda: boosted() == {"deadline": 1})
+                time.sleep(0.1)
+                set_knob("sched/mode", "observe")
+                wait_for(lambda: receiver.state() == receiver.before)
+            time.sleep(FORGOTTEN)
 
 
 # Settings
