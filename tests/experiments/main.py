@@ -6,7 +6,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from experiments import cost, demo, result, runner, t1
+from experiments import cost, demo, election, result, runner, t1
 from experiments.arms import SETTINGS
 from experiments.progress import Say
 from rig.kernels import REPO, SERIES, kernel
@@ -43,6 +43,9 @@ def parser() -> argparse.ArgumentParser:
     command = commands.add_parser("cost", help="instructions a packet, deterministic")
     command.add_argument("--repeat", type=int, default=2, metavar="N", help="of each arm (2)")
     command.set_defaults(do=run_cost)
+    add_common(command)
+    command = commands.add_parser("election", help="instructions of a boost, deterministic")
+    command.set_defaults(do=run_election)
     add_common(command)
     command = commands.add_parser("demo", help="U1 and U1w, stock against PacketFlow")
     add_load(command, sorted(TOOLS), runner.EXPERIMENTS["U1"].pps)
@@ -113,6 +116,12 @@ def run_t1(options: argparse.Namespace) -> None:
 def run_cost(options: argparse.Namespace) -> None:
     found = cost.run(kernel(options.kernel), options.repeat, Say())
     print(cost.table(found))
+    keep(options, found)
+
+
+def run_election(options: argparse.Namespace) -> None:
+    found = election.run(kernel(options.kernel), Say())
+    print(election.table(found))
     keep(options, found)
 
 

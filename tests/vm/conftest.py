@@ -89,9 +89,7 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
 
-def pytest_terminal_summary(
-    terminalreporter: TerminalReporter, config: pytest.Config
-) -> None:
+def pytest_terminal_summary(terminalreporter: TerminalReporter, config: pytest.Config) -> None:
     for text in config.stash.get(COMPLAINTS, []):
         terminalreporter.write_line(text, red=True)
 
