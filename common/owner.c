@@ -45,7 +45,7 @@ static void set_owner(struct pflow_sock *entry, struct task_struct *task,
 	WRITE_ONCE(entry->group, priority->group);
 	WRITE_ONCE(entry->autogroup, priority->autogroup);
 	WRITE_ONCE(entry->pid, task->pid);
-	WRITE_ONCE(entry->tgid, task->tgid);
+	WRITE_ONCE(entry->born, pflow_task_born(task));
 	WRITE_ONCE(entry->learnt, learnt);
 }
 

@@ -20,6 +20,7 @@
 #include <linux/list.h>
 #include <linux/moduleparam.h>
 #include <linux/percpu.h>
+#include <linux/sched.h>
 #include <linux/seq_file.h>
 #include <linux/types.h>
 #include <net/sock.h>
@@ -83,7 +84,7 @@ struct pflow_sock {
 	u32 drained;			/* jiffies when a look found that somebody had received */
 	u32 scan;			/* last scan that met it */
 	pid_t pid;			/* thread, initial pid namespace */
-	pid_t tgid;
+	u32 born;			/* pflow_task_born() of the thread, as ids are used again */
 	const void *group;		/* scheduling group: compared, never followed */
 
 	/* Where the socket stands, for people and for the reaper. */
@@ -99,6 +100,17 @@ struct pflow_sock {
 	struct in6_addr remote;
 	struct rcu_head rcu;
 };
+
+/**
+ * pflow_task_born() - what tells a thread from a later one of the same id
+ * @task: the thread
+ *
+ * Context: any; the caller holds the task, or RCU. Return: part of its start time.
+ */
+static inline u32 pflow_task_born(const struct task_struct *task)
+{
+	return (u32)READ_ONCE(task->start_time);
+}
 
 /* table.c */
 #define PFLOW_HOLD	(5 * HZ)	/* a receiver counts so long after it received */

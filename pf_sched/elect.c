@@ -305,7 +305,7 @@ static struct task_struct *receiver(const struct pflow_sock *entry)
 	if (!lately && READ_ONCE(entry->learnt) == PFLOW_RECEIVES)
 		return NULL;
 	task = pid_task(find_pid_ns(READ_ONCE(entry->pid), &init_pid_ns), PIDTYPE_PID);
-	if (!task || task->tgid != READ_ONCE(entry->tgid) ||
+	if (!task || pflow_task_born(task) != READ_ONCE(entry->born) ||
 	    (task->flags & (PF_EXITING | PF_KTHREAD)) || (!lately && get_nr_threads(task) > 1))
 		return NULL;
 	return task;
