@@ -69,6 +69,9 @@ test-debug: setup ## run the behaviour tests on a kernel that catches mistakes
 	tools/modules debug
 	tests/run --kernel debug --timeout 1800 $(PYTEST)
 
+mutate: setup ## break the modules in many ways and see the tests notice (KERNEL=)
+	tools/in-root tests/mutate --kernel $(or $(KERNEL),6.1)
+
 bench: modules ## measure experiments U1 and U1w (KERNEL=)
 	for experiment in U1 U1w; do $(RUN) $$experiment --kernel $(or $(KERNEL),6.12) || exit; done
 
@@ -87,4 +90,4 @@ help: ## this list
 	@sed -n 's/^\([a-z][a-z -]*\):[^#=]*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 16 | sed 's/^/  /'
 
 .PHONY: all install uninstall sign dkms-install dkms-remove setup modules demo \
-	test test-debug bench cost lint check clean help
+	test test-debug mutate bench cost lint check clean help

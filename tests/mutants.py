@@ -16,6 +16,7 @@ class Mutant:
     old: str
     new: str
     test: str  # below tests/
+    kernel: str = ""  # one on which it lives, if not on all
 
 
 B2, UNTOUCHED, SCHED = "vm/test_b2.py::", "vm/test_untouched.py::", "vm/test_sched.py::"
@@ -27,6 +28,7 @@ MUTANTS = [
         "return rmem > rcvbuf;",
         "return rmem > rcvbuf / 2;",
         B2 + "test_the_same_packets_are_received_as_on_stock",
+        kernel="6.1",
     ),
     Mutant(
         "B2 comparison flipped",
@@ -34,6 +36,7 @@ MUTANTS = [
         "return rmem > rcvbuf;",
         "return rmem <= rcvbuf;",
         B2 + "test_every_lost_packet_is_accounted_for",
+        kernel="6.1",
     ),
     Mutant(
         "B2 never drops",
@@ -41,6 +44,7 @@ MUTANTS = [
         "return rmem > rcvbuf;",
         "return false;",
         B2 + "test_every_lost_packet_is_accounted_for",
+        kernel="6.1",
     ),
     Mutant(
         "IPv4 destination not checked to be local",
@@ -242,7 +246,7 @@ MUTANTS = [
     Mutant(
         "children keep the boost",
         "pf_sched/elect.c",
-        "set_user_nice(child, nice);",
+        "set_user_nice(child, reset && nice < 0 ? 0 : nice);",
         "(void)nice;",
         SCHED + "test_a_child_is_born_without_the_boost",
     ),
