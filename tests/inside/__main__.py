@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Serves tests in the guest: a request is a line [FILE, FUNCTION, ARGUMENTS].
+"""Serves tests in the guest: a request is a line [FILE, FUNCTION, ARGUMENTS, PINNED].
 
 Each test runs in a child, so that all it opened is closed when it ends, but
 Python and the test's file are loaded once.
@@ -28,8 +28,12 @@ def load(file: str) -> ModuleType:
     return modules[file]
 
 
-def play(module: ModuleType, function: str, arguments: dict[str, Any]) -> dict[str, object]:
+def play(
+    module: ModuleType, function: str, arguments: dict[str, Any], pinned: bool
+) -> dict[str, object]:
     """Run the test; what it has to say, if anything, and whether that is why it was skipped."""
+    if pinned and len(os.sched_getaffinity(0)) > 1:
+        os.sched_setaffinity(0, {0})
     os.unshare(os.CLONE_NEWNET)
     ip("link set lo up")
     suite.begin()
@@ -47,12 +51,12 @@ def play(module: ModuleType, function: str, arguments: dict[str, Any]) -> dict[s
 
 
 def serve(request: str) -> str:
-    file, function, arguments = json.loads(request)
+    file, function, arguments, pinned = json.loads(request)
     with tempfile.TemporaryFile("w+") as answer:
         child = os.fork()
         if not child:
             try:
-                json.dump(play(load(file), function, arguments), answer)
+                json.dump(play(load(file), function, arguments, pinned), answer)
                 answer.flush()
             finally:
                 os._exit(0)

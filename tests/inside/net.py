@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """Sockets, other machines (as network namespaces), and pressure.
 
-On one CPU a datagram that is sent on the loopback or a veth pair has reached
+From one CPU a datagram that is sent on the loopback or a veth pair has reached
 its socket, or has been dropped, when the system call returns: counters are
-exact at once. Where a test allows several CPUs it waits for its sum.
+exact at once. Where a test sends from several CPUs it waits for its sum.
 """
 
 import ctypes

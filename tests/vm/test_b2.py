@@ -127,6 +127,7 @@ def test_where_looking_does_not_pay_the_cpu_rests_from_it() -> None:
     wait_for(lambda: send(datagram(0, 100)) and early(receiver) > before + 10)
 
 
+@mark.cpus(1, 4)
 @mark.parametrize("kind", KINDS)
 @inside()
 def test_every_lost_packet_is_accounted_for(kind: str) -> None:
@@ -148,6 +149,7 @@ def test_every_lost_packet_is_accounted_for(kind: str) -> None:
     assert early(receiver) == early_lost
 
 
+@mark.cpus(1, 4)
 @mark.parametrize("kind", ["loopback4", "loopback6", "veth4", "veth6"])
 @inside()
 def test_the_same_packets_are_received_as_on_stock(kind: str) -> None:
@@ -398,7 +400,7 @@ def test_empty_and_jumbo_datagrams(size: int) -> None:
 
 
 @mark.cpus(4)
-@inside()
+@inside(pinned=False)
 def test_exact_with_several_senders_on_several_cpus() -> None:
     peer = Peer()
     receiver = udp(peer.ours4, 0, SMALL)

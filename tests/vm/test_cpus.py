@@ -65,7 +65,7 @@ def sending(peer: Peer, cpu: int, to: list[tuple[str, int]], burst: int) -> Work
 
 
 @mark.cpus(4)
-@inside()
+@inside(pinned=False)
 def test_a_backlog_that_overflows_sheds_the_lowest_and_only_there() -> None:
     own_sysfs()
     crowded, calm = Peer(1), Peer(2)

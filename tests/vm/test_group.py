@@ -274,7 +274,7 @@ def test_when_it_is_killed_the_next_one_gives_back() -> None:
 
 
 @mark.cpus(2)
-@inside(timeout=200, modules=SCHED)
+@inside(timeout=200, modules=SCHED, pinned=False)
 def test_it_is_killed_at_any_moment() -> None:
     with autogroup(), starving("group", hold=10, apart=0), receiving() as receiver:
         for _ in range(10):
@@ -327,7 +327,7 @@ def test_unloading_gives_back_and_loading_again_is_seen() -> None:
 
 
 @mark.cpus(2)
-@inside(timeout=120, modules=SCHED)
+@inside(timeout=120, modules=SCHED, pinned=False)
 def test_unloading_is_never_held_up() -> None:
     """Even when it is loaded again before anybody looked."""
     with helped(), starving("group", hold=LONG), receiving() as receiver:

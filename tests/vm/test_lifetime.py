@@ -110,7 +110,7 @@ def seconds(length: float) -> Iterator[float]:
 
 
 @mark.cpus(4)
-@inside()
+@inside(pinned=False)
 def test_sockets_that_close_while_packets_fly() -> None:
     ports = range(9100, 9108)
     out = udp()
@@ -133,7 +133,7 @@ def test_sockets_that_close_while_packets_fly() -> None:
 
 
 @mark.cpus(4)
-@inside()
+@inside(pinned=False)
 def test_processes_that_die_while_packets_fly() -> None:
     out = udp()
 
@@ -158,7 +158,7 @@ def test_processes_that_die_while_packets_fly() -> None:
 
 
 @mark.cpus(4)
-@inside()
+@inside(pinned=False)
 def test_namespaces_that_go_while_packets_fly() -> None:
     before = metric("packetflow_sockets")[""]
 

@@ -22,7 +22,7 @@ MOST_BY_DEVICE = 1_000_000  # that takes three minutes
 
 
 @mark.cpus(1, 4)
-@inside()
+@inside(pinned=False)
 def test_peace_is_left_in_peace() -> None:
     """All that is sent is received, in order, whatever the priority of the receiver."""
     os.nice(19)

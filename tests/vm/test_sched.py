@@ -799,7 +799,7 @@ def test_a_renice_meanwhile_stays(lever: str) -> None:
 
 @mark.cpus(2)
 @mark.parametrize("lever", LEVERS)
-@inside(timeout=120, modules=SCHED)
+@inside(timeout=120, modules=SCHED, pinned=False)
 def test_renices_race_with_boosts(lever: str) -> None:
     with starving(lever, hogs=1, hold=10, apart=0), receiving() as receiver:
         calm()
@@ -849,7 +849,7 @@ def test_whoever_limits_its_real_time_is_not_made_real_time(lever: str, grouped:
 
 
 @mark.cpus(2)
-@inside(modules=SCHED)
+@inside(modules=SCHED, pinned=False)
 def test_whoever_is_bound_to_a_cpu_gets_no_deadline() -> None:
     def bind() -> None:
         os.sched_setaffinity(0, {1})
@@ -965,7 +965,7 @@ def test_a_working_receiver_is_let_go_when_its_share_is_used() -> None:
 
 
 @mark.cpus(1, 2)
-@inside(modules=SCHED)
+@inside(modules=SCHED, pinned=False)
 def test_a_reservation_that_was_used_up_is_no_bar_for_the_next() -> None:
     with (
         starving("deadline", hogs=1, cap=50, hold=LONG),
@@ -1029,7 +1029,7 @@ def test_only_who_may_schedule_others_writes(capability: str) -> None:
 
 
 @mark.cpus(2)
-@inside(timeout=200, load=False)
+@inside(timeout=200, load=False, pinned=False)
 def test_loading_and_unloading_while_somebody_is_raised(ten_cycles: int) -> None:
     Path("/sys/kernel/rcu_expedited").write_text("1")
     with attending(), running(hog, 2), receiving(of_low_priority_and_accurate) as receiver:
@@ -1055,7 +1055,7 @@ def test_loading_and_unloading_while_somebody_is_raised(ten_cycles: int) -> None
 
 
 @mark.cpus(2)
-@inside(timeout=200, modules=SCHED)
+@inside(timeout=200, modules=SCHED, pinned=False)
 def test_receivers_that_come_and_go_while_they_are_raised() -> None:
     """Killed, executing, closing, forking, at any moment; the kernel's log is the judge."""
     with attending(), knobs(apart=0, hold=20), running(hog):

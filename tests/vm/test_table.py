@@ -198,6 +198,7 @@ def test_an_io_uring_server_is_the_owner() -> None:
     assert own(entry(sock))
 
 
+@mark.cpus(1, 4)
 @inside()
 def test_of_several_workers_the_most_important_counts() -> None:
     sock, sender = udp(), udp()
@@ -226,6 +227,7 @@ def test_of_several_workers_the_most_important_counts() -> None:
         worker.end()
 
 
+@mark.cpus(1, 4)
 @inside()
 def test_a_socket_handed_over_belongs_to_who_receives() -> None:
     here, there = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)

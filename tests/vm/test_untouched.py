@@ -78,6 +78,7 @@ def nft(rules: str) -> None:
     subprocess.run(["nft", "-f", "-"], input=rules, text=True, check=True)
 
 
+@mark.cpus(1, 4)
 @mark.parametrize("family", [4, 6])
 @inside()
 def test_forwarded_packets(family: int) -> None:
@@ -111,6 +112,7 @@ def test_bridged_frames() -> None:
         assert passed()["not_plain"] + passed()["not_host"] >= N
 
 
+@mark.cpus(1, 4)
 @inside()
 def test_a_port_published_by_destination_nat() -> None:
     outside, container = Peer(1), Peer(2)
@@ -162,6 +164,7 @@ def header(source: int, target: int, size: int) -> bytes:
     return struct.pack("!HHHH", source, target, 8 + size, 0)
 
 
+@mark.cpus(1, 4)
 @mark.parametrize("family", [4, 6])
 @inside()
 def test_fragments(family: int) -> None:
@@ -182,6 +185,7 @@ def test_fragments(family: int) -> None:
         assert (full.early(), drops(full.sock)) == (before[0], before[1] + N // 4)
 
 
+@mark.cpus(1, 4)
 @mark.parametrize("to", ["239.1.2.3", "255.255.255.255", "10.1.0.255"])
 @inside()
 def test_several_receivers(to: str) -> None:
