@@ -125,6 +125,13 @@ MUTANTS = [
         B2 + "test_a_super_packet_counts_as_the_packets_it_carries",
     ),
     Mutant(
+        "packets are looked at on every CPU",
+        "pf_filter/hook.c",
+        "if (likely(!this_cpu_read(pflow_load.watch)))",
+        "if (0)",
+        "vm/test_cpus.py::test_a_cpu_without_pressure_looks_at_nothing",
+    ),
+    Mutant(
         "observe drops",
         "pf_filter/hook.c",
         "== FILTER_MODE_OBSERVE) {",
