@@ -28,7 +28,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--cycles",
         type=int,
         default=20,
-        help="how often the modules are loaded while somebody is boosted (20; a release: 200)",
+        help="how often the modules are loaded under traffic, and while somebody is boosted,"
+        " on each kernel (20; a release: 200)",
     )
     parser.addoption(
         "--one-of-each",

@@ -9,6 +9,8 @@ import os
 import random
 import signal
 import socket
+import subprocess
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -17,9 +19,13 @@ from inside import inside, mark
 from inside.net import Namespace, Pressure, udp
 from inside.suite import dropped, metric, set_knob, sockets, wait_for
 from rig.guest import Guest
+from rig.link import GUEST4
+from rig.traffic import LIGHT, Flow, await_bound
 
-CYCLES = 70  # on each kernel; some 200 in all
-AT_ONCE = 10
+# By the device, enough to be judged while other packets press the CPUs.
+PORTS = {5001: 0, 5002: 10}  # and their receivers' nice levels
+STREAM_PORT = 5300
+PPS, SIZE = 2_000, 256
 
 TRAFFIC = r"""
 import os, socket, time
@@ -50,7 +56,7 @@ while True:
 
 CYCLE = """
 set -e
-for cycle in $(seq {cycles}); do
+for cycle in $(seq 10); do
     insmod {common}
     insmod {filter}
     if [ $((cycle % 2)) = 0 ]; then cat /proc/packetflow/sockets >/dev/null; fi
@@ -61,9 +67,39 @@ done
 """
 
 
+@contextmanager
+def traffic_by_the_device(guest: Guest) -> Iterator[None]:
+    """Datagrams to receivers of different priority, and a TCP stream; all of them flow."""
+    receivers = [LIGHT.receiver(guest, port, nice) for port, nice in PORTS.items()]
+    server = guest.spawn(["iperf3", "-s", "-p", str(STREAM_PORT)])
+    await_bound(guest, "tcp", STREAM_PORT)
+    stream = subprocess.Popen(
+        ["iperf3", "-c", GUEST4, "-p", str(STREAM_PORT), "-b", "5M", "-t", "600"],
+        stdout=subprocess.DEVNULL,
+    )
+    over = threading.Event()
+
+    def send() -> None:
+        while not over.is_set():
+            LIGHT.send([Flow(port, PPS) for port in PORTS], SIZE, 1, guest.dilation)
+
+    flood = threading.Thread(target=send)
+    flood.start()
+    try:
+        yield
+        assert flood.is_alive()
+        assert stream.poll() is None
+    finally:
+        over.set()
+        flood.join()
+        stream.kill()
+        stream.wait()
+        server.signal(signal.SIGKILL)
+    assert all(receiver.finish().packets for receiver in receivers)
+
+
 @mark.cpus(4)
-@mark.parametrize("part", range(CYCLES // AT_ONCE))
-def test_loading_and_unloading_under_traffic(guest: Guest, part: int) -> None:
+def test_loading_and_unloading_under_traffic(guest: Guest, ten_cycles: int) -> None:
     build = guest.kernel.build
     paths = {"common": build / "common/pf_common.ko", "filter": build / "pf_filter/pf_filter.ko"}
     # Read over the share and parsed once, not at every cycle.
@@ -74,8 +110,9 @@ def test_loading_and_unloading_under_traffic(guest: Guest, part: int) -> None:
     guest.write("/sys/kernel/rcu_expedited", "1")
     traffic = guest.spawn(["python3", "-c", TRAFFIC])
     try:
-        script = CYCLE.format(cycles=AT_ONCE, common="/tmp/common.ko", filter="/tmp/filter.ko")
-        guest.run(script, timeout=200)
+        script = CYCLE.format(common="/tmp/common.ko", filter="/tmp/filter.ko")
+        with traffic_by_the_device(guest):
+            guest.run(script, timeout=200)
         assert traffic.alive()
     finally:
         traffic.signal(signal.SIGKILL)
