@@ -15,6 +15,18 @@ static LIST_HEAD(modules);
 static DEFINE_MUTEX(modules_lock);
 static bool running;
 
+/*
+ * To be called when no module runs any more: from then on nothing is dropped, so what
+ * sockets are owed is final. A scan meets every socket that is open and pays, and only
+ * then go the entries that know the debts. It needs no probe and no worker, and may enter
+ * sockets anew, which go with the rest.
+ */
+static void empty_table(void)
+{
+	pflow_scan();
+	pflow_table_clear();
+}
+
 static int start_all(void)
 {
 	struct pflow_module *module;
@@ -40,7 +52,7 @@ modules:
 	pflow_overload_teardown();
 probes:
 	pflow_probes_teardown();
-	pflow_table_clear();
+	empty_table();
 	return err;
 }
 
@@ -52,7 +64,7 @@ static void stop_all(void)
 		module->stop();
 	pflow_overload_teardown();
 	pflow_probes_teardown();
-	pflow_table_clear();
+	empty_table();
 	running = false;
 }
 

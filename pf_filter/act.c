@@ -8,7 +8,7 @@
  * UDP counters go up as they would have further on: "ss -m" and nstat keep
  * telling what a receiver lost. A packet that was dropped without looking up
  * its socket is owed to the counter until a packet's socket is looked up again,
- * within a jiffy under load, or somebody reads the table.
+ * within a jiffy under load, or somebody reads the table, or the suite stops.
  *
  * Context: softirq, RCU read side.
  */

@@ -19,7 +19,8 @@ class Mutant:
     kernel: str = ""  # one on which it lives, if not on all
 
 
-B2, UNTOUCHED, SCHED = "vm/test_b2.py::", "vm/test_untouched.py::", "vm/test_sched.py::"
+B2, UNTOUCHED = "vm/test_b2.py::", "vm/test_untouched.py::"
+OVERLOAD, SCHED = "vm/test_overload.py::", "vm/test_sched.py::"
 
 MUTANTS = [
     Mutant(
@@ -144,6 +145,48 @@ MUTANTS = [
         "SKB_DROP_REASON_SOCKET_RCVBUFF",
         "SKB_DROP_REASON_CPU_BACKLOG",
         B2 + "test_a_drop_is_seen_by_reason_and_place",
+    ),
+    Mutant(
+        "InErrors not told of early drops",
+        "pf_filter/act.c",
+        "pflow_udp_stats_add(packet->net, packet->v4, UDP_MIB_INERRORS, packet->packets);",
+        "",
+        B2 + "test_every_lost_packet_is_accounted_for",
+    ),
+    Mutant(
+        "the socket not told of early drops",
+        "pf_filter/act.c",
+        "pflow_sk_drops_add(packet->sk, packet->packets);",
+        "(void)packet;",
+        B2 + "test_every_lost_packet_is_accounted_for",
+    ),
+    Mutant(
+        "nothing is owed to a socket",
+        "pf_filter/act.c",
+        "atomic_add(packet->packets, &packet->entry->owed);",
+        "(void)packet;",
+        OVERLOAD + "test_the_order_is_kept_and_nobody_starves",
+    ),
+    Mutant(
+        "debts die with the table",
+        "common/modules.c",
+        "pflow_scan();\n\tpflow_table_clear();",
+        "pflow_table_clear();",
+        OVERLOAD + "test_every_drop_is_the_sockets_when_the_suite_is",
+    ),
+    Mutant(
+        "nobody is shed",
+        "pf_filter/control.c",
+        "return keep_unharmed < keep ? FILTER_DROP_HARM : FILTER_DROP_OVERLOAD;",
+        "return FILTER_PASS;",
+        OVERLOAD + "test_the_order_is_kept_and_nobody_starves",
+    ),
+    Mutant(
+        "equals are shed for each other",
+        "pf_filter/control.c",
+        "served ? served - 1 : 0",
+        "served",
+        OVERLOAD + "test_equals_are_not_shed_for_each_other",
     ),
     Mutant(
         "closed sockets stay in the table",

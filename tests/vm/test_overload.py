@@ -9,8 +9,10 @@ noise, and what must never happen.
 import re
 import subprocess
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
+import pytest
+from experiments.measure import await_quiet, lost
 from rig.guest import Guest
 from rig.link import GUEST4
 from rig.traffic import LIGHT, Flow, Received, await_bound
@@ -22,13 +24,38 @@ PPS, SECONDS, SIZE = 28_000, 5.0, 256
 FLOOR = 100  # packets/s, as the module has it
 
 
-def offer(guest: Guest, nices: Sequence[int], work: int = 0) -> tuple[list[int], list[Received]]:
-    """What was sent to, and what was received by, receivers of these nice levels."""
-    receivers = [
-        LIGHT.receiver(guest, port, nice, work) for port, nice in zip(PORTS, nices, strict=False)
-    ]
-    sent = LIGHT.send([Flow(port, PPS) for port in PORTS[: len(nices)]], SIZE, SECONDS)
-    return [sent.packets[port] for port in PORTS[: len(nices)]], [r.finish() for r in receivers]
+def early(guest: Guest) -> dict[int, int]:
+    """Early drops by UDP port."""
+    head, *rows = guest.read("/proc/packetflow/sockets").splitlines()
+    found: dict[int, int] = {}
+    for row in (dict(zip(head.split(), line.split(), strict=True)) for line in rows):
+        drops = sum(int(row[f"early_{reason}"]) for reason in ("overload", "harm", "full"))
+        assert row["proto"].startswith("udp") or not drops, row
+        port = int(row["local"].rsplit(":", 1)[1])
+        found[port] = found.get(port, 0) + drops
+    return found
+
+
+def offer(
+    guest: Guest, nices: Sequence[int], then: Callable[[Guest], object] = early
+) -> tuple[list[int], list[Received]]:
+    """What was sent to, and what was received by, receivers of these nice levels.
+
+    The account closes to the packet: what was not received was lost in front of the
+    protocol stack or is in its socket's count of drops, which early ones are added to at
+    the latest by what is done `then`.
+    """
+    receivers = [LIGHT.receiver(guest, port, nice) for port, nice in zip(PORTS, nices, strict=True)]
+    before = lost(guest)
+    packets = LIGHT.send([Flow(port, PPS) for port in PORTS], SIZE, SECONDS).packets
+    await_quiet(guest, PORTS)
+    then(guest)
+    in_front = lost(guest).in_front - before.in_front
+    sent, seen = [packets[port] for port in PORTS], [receiver.finish() for receiver in receivers]
+    drops = [receiver.socket_drops or 0 for receiver in seen]
+    got = [receiver.packets for receiver in seen]
+    assert sum(sent) == sum(got) + sum(drops) + in_front, (sent, got, drops, in_front)
+    return sent, seen
 
 
 def dropped(guest: Guest, what: str = "dropped") -> dict[str, int]:
@@ -47,6 +74,23 @@ def test_the_order_is_kept_and_nobody_starves(guest: Guest) -> None:
     assert got[0] > got[1] > got[2] or got[1] < 2 * FLOOR * SECONDS, (sent, got, told)
     assert got[0] > 1.1 * max(got[1:]), (sent, got, told)
     assert min(got) >= 0.5 * FLOOR * SECONDS, (sent, got, told)
+
+
+@pytest.mark.parametrize("how", ["switched off", "unloaded"])
+def test_every_drop_is_the_sockets_when_the_suite_is(guest: Guest, how: str) -> None:
+    """B1 owes a socket what it dropped without looking it up, and nobody else pays then."""
+    guest.load("pf_filter")
+    told: dict[str, int] = {}
+
+    def end(guest: Guest) -> None:
+        told.update(dropped(guest))
+        if how == "unloaded":
+            guest.unload()
+        else:
+            guest.write("/proc/packetflow/enable", "0")
+
+    offer(guest, NICES, then=end)
+    assert told["overload"] + told["harm"] > 0
 
 
 def test_without_a_floor_the_lowest_may_starve(guest: Guest) -> None:
@@ -71,18 +115,6 @@ def test_observe_sheds_nobody(guest: Guest) -> None:
     assert sum(dropped(guest).values()) == 0
     would = dropped(guest, "observed")
     assert would["overload"] + would["harm"] > 0
-
-
-def early(guest: Guest) -> dict[int, int]:
-    """Early drops by UDP port."""
-    head, *rows = guest.read("/proc/packetflow/sockets").splitlines()
-    found: dict[int, int] = {}
-    for row in (dict(zip(head.split(), line.split(), strict=True)) for line in rows):
-        lost = sum(int(row[f"early_{reason}"]) for reason in ("overload", "harm", "full"))
-        assert row["proto"].startswith("udp") or not lost, row
-        port = int(row["local"].rsplit(":", 1)[1])
-        found[port] = found.get(port, 0) + lost
-    return found
 
 
 def test_tcp_is_never_dropped(guest: Guest) -> None:
