@@ -18,26 +18,32 @@
 #define CREATE_TRACE_POINTS
 #include "trace.h"
 
-static __always_inline void free_as(struct filter_packet *packet, enum skb_drop_reason reason)
+/*
+ * Each cause counts what is its own, and for that alone the functions below are not the
+ * same to the compiler, which else would make one of two.
+ */
+static __always_inline void drop_as(struct filter_packet *packet, enum pflow_drop cause,
+				    enum skb_drop_reason reason)
 {
+	atomic_add(packet->packets, &packet->entry->early[cause]);
 	sk_skb_reason_drop(packet->sk, packet->skb, reason);
 	barrier();	/* not a tail call, or the location would be the caller's */
 }
 
 static noinline void pflow_drop_overload(struct filter_packet *packet)
 {
-	free_as(packet, SKB_DROP_REASON_CPU_BACKLOG);
+	drop_as(packet, PFLOW_DROP_OVERLOAD, SKB_DROP_REASON_CPU_BACKLOG);
 }
 
 static noinline void pflow_drop_harm(struct filter_packet *packet)
 {
-	free_as(packet, SKB_DROP_REASON_CPU_BACKLOG);
+	drop_as(packet, PFLOW_DROP_HARM, SKB_DROP_REASON_CPU_BACKLOG);
 }
 
 static noinline void pflow_drop_full(struct filter_packet *packet)
 {
 	pflow_udp_stats_add(packet->net, packet->v4, UDP_MIB_RCVBUFERRORS, packet->packets);
-	free_as(packet, SKB_DROP_REASON_SOCKET_RCVBUFF);
+	drop_as(packet, PFLOW_DROP_FULL, SKB_DROP_REASON_SOCKET_RCVBUFF);
 }
 
 /**
@@ -49,7 +55,6 @@ static noinline void pflow_drop_full(struct filter_packet *packet)
  */
 static void filter_drop(struct filter_packet *packet, enum filter_outcome outcome)
 {
-	atomic_add(packet->packets, &packet->entry->early[(enum pflow_drop)outcome]);
 	if (packet->sk)
 		pflow_sk_drops_add(packet->sk, packet->packets);
 	else

@@ -147,6 +147,13 @@ MUTANTS = [
         B2 + "test_a_drop_is_seen_by_reason_and_place",
     ),
     Mutant(
+        "two causes share a place",
+        "pf_filter/act.c",
+        "early[cause]",
+        "early[PFLOW_DROP_OVERLOAD]",
+        OVERLOAD + "test_a_drop_is_seen_by_reason_and_place",
+    ),
+    Mutant(
         "InErrors not told of early drops",
         "pf_filter/act.c",
         "pflow_udp_stats_add(packet->net, packet->v4, UDP_MIB_INERRORS, packet->packets);",

@@ -93,6 +93,26 @@ def test_every_drop_is_the_sockets_when_the_suite_is(guest: Guest, how: str) -> 
     assert told["overload"] + told["harm"] > 0
 
 
+def test_a_drop_is_seen_by_reason_and_place(guest: Guest) -> None:
+    guest.load("pf_filter")
+    symbols = guest.run("grep ' t pflow_drop_' /proc/kallsyms").out
+    # By address: the compiler makes one of two functions that are the same.
+    places = dict(re.findall(r"^(\w+) t (pflow_drop_\w+)", symbols, re.MULTILINE))
+    assert sorted(places.values()) == ["pflow_drop_full", "pflow_drop_harm", "pflow_drop_overload"]
+    event = "/sys/kernel/tracing/events/skb/kfree_skb"
+    if guest.run(["test", "-e", f"{event}/hist"], check=False).rc:
+        pytest.skip("this kernel has no histograms of events")
+    (reason,) = re.findall(r'\{ (\w+), "CPU_BACKLOG" \}', guest.read(f"{event}/format"))
+    guest.write(f"{event}/trigger", f"hist:keys=location.sym if reason == {reason}")
+    offer(guest, NICES)
+    histogram = guest.read(f"{event}/hist")
+    guest.write(f"{event}/trigger", "")
+    told = dropped(guest)
+    seen = re.findall(r"\] (pflow_drop_\w+).*hitcount: +(\d+)", histogram)
+    wanted = {f"pflow_drop_{cause}": told[cause] for cause in ("overload", "harm") if told[cause]}
+    assert {place: int(hits) for place, hits in seen} == wanted != {}
+
+
 def test_without_a_floor_the_lowest_may_starve(guest: Guest) -> None:
     guest.load("pf_filter", filter={"floor": 0})
     sent, seen = offer(guest, NICES)
