@@ -98,6 +98,20 @@ MUTANTS = [
         UNTOUCHED + "test_a_socket_with_a_tunnel_protocol_of_its_own_is_the_kernels",
     ),
     Mutant(
+        "bridged frames looked up",
+        "pf_filter/classify.c",
+        " || nf_bridge_info_exists(skb)",
+        "",
+        UNTOUCHED + "test_bridged_frames",
+    ),
+    Mutant(
+        "a VRF's packets looked up in the default VRF",
+        "pf_filter/classify.c",
+        " || netif_is_l3_slave(state->in)",
+        "",
+        UNTOUCHED + "test_a_receiver_in_a_vrf",
+    ),
+    Mutant(
         "proxied packets looked up anew",
         "pf_filter/classify.c",
         "skb->sk || ",

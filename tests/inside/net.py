@@ -15,6 +15,7 @@ import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from inside import Skip
 from inside.suite import early, judging, settle
 
 SO_MEMINFO, SO_RCVBUFFORCE = 55, 33
@@ -149,6 +150,15 @@ class Peer(Namespace):
     def udp(self, address: str = "", port: int = 0, rcvbuf: int = 0) -> socket.socket:
         with self:
             return udp(address or self.theirs4, port, rcvbuf)
+
+
+def vrf(peer: Peer) -> bytes:
+    """Have what comes from this machine arrive in a VRF; its name, to bind sockets to."""
+    try:
+        ip(f"link add red type vrf table 100\nlink set red up\nlink set {peer.device} master red")
+    except subprocess.CalledProcessError:
+        raise Skip("this kernel has no VRF") from None
+    return b"red"
 
 
 class Pressure:

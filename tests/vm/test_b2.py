@@ -26,11 +26,11 @@ from inside.net import (
     datagram,
     drain,
     drops,
-    ip,
     port_of,
     pressure,
     udp,
     udp_errors,
+    vrf,
 )
 from inside.suite import (
     dropped,
@@ -59,21 +59,15 @@ def path(kind: str, rcvbuf: int = SMALL) -> tuple[socket.socket, Send, list[obje
         receiver, sender = udp(there, rcvbuf=rcvbuf), udp(there)
         to = (there, port_of(receiver))
         return receiver, lambda data: sender.sendto(data, to), [sender]
-    if kind == "vrf":
-        try:
-            ip("link add red type vrf table 100\nlink set red up")
-        except subprocess.CalledProcessError:
-            raise Skip("this kernel has no VRF") from None
     peer = Peer()
     keep: list[object] = [peer]
     ours, theirs = (peer.ours6, peer.theirs6) if kind.endswith("6") else (peer.ours4, peer.theirs4)
     if kind == "mapped":
         receiver = udp("::", rcvbuf=rcvbuf)
     elif kind == "vrf":
-        ip(f"link set {peer.device} master red")
         receiver = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         receiver.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, rcvbuf)
-        receiver.setsockopt(socket.SOL_SOCKET, DEVICE, b"red")
+        receiver.setsockopt(socket.SOL_SOCKET, DEVICE, vrf(peer))
         receiver.bind(("0.0.0.0", 0))
     else:
         wildcard = "::" if kind.endswith("6") else "0.0.0.0"
