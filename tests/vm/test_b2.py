@@ -228,6 +228,20 @@ def test_replies_to_a_client_are_exempt() -> None:
 
 
 @inside()
+def test_a_flood_is_no_reply_whatever_its_source_port() -> None:
+    client, server = udp("127.0.0.1", 0, SMALL), udp("127.0.0.1", 53)
+    to = client.getsockname()
+
+    def flooded() -> int:
+        until = time.monotonic() + 0.5
+        while time.monotonic() < until:
+            server.sendto(b"x", to)
+        return early(client)
+
+    wait_for(flooded)
+
+
+@inside()
 def test_a_drop_is_seen_by_reason_and_place() -> None:
     receiver, send, _keep = path("veth4")
     event = TRACING / "events/skb/kfree_skb"
