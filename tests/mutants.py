@@ -406,4 +406,11 @@ MUTANTS = [
         "levels * (place + 1)",
         "unit/test_sched_policy.py::test_a_boost_never_rises_with_the_place",
     ),
+    Mutant(
+        "status says what the manual does not explain",
+        "pf_filter/control.c",
+        'seq_puts(m, "shedding: nobody\\n");',
+        'seq_puts(m, "nobody is shed\\n");',
+        "vm/test_proc.py::test_the_manual_explains_all_that_status_says",
+    ),
 ]

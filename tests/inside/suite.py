@@ -9,10 +9,11 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from inside import BUILD
+from inside import BUILD, TESTS
 
 ROOT = Path("/proc/packetflow")
 DROPS = ("overload", "harm", "socket_full")
+MANUAL = TESTS.parent / "docs" / "reading.md"
 
 _SAMPLE = re.compile(r"^(\w+)(?:\{([^}]*)\})? (\S+)$", re.MULTILINE)
 
@@ -114,6 +115,25 @@ def pressed(cpu: int) -> bool:
 def judging(cpu: int) -> bool:
     """Under pressure, and not resting from it."""
     return pressed(cpu) and metric("packetflow_cpu_resting")[str(cpu)] == 0
+
+
+def explained() -> list[str]:
+    """What a line of status is made of, by the manual, as patterns."""
+    rows = MANUAL.read_text().partition("\n## status\n")[2].partition("\n## ")[0]
+    found = []
+    for cell in re.findall(r"^\| (`.*?`) \|", rows, re.MULTILINE):
+        for text in re.findall("`([^`]+)`", cell):
+            pattern = re.sub(r"\b[A-Z]\b", r"-?\\d+", re.escape(text))
+            pattern = re.sub(r"[A-Z]{2,}", ".+", pattern)
+            found.append(pattern.replace(re.escape("..."), ".*"))
+    return found
+
+
+def unexplained(status: str) -> list[str]:
+    """Lines of a status that are not made of what the manual explains."""
+    line = re.compile(f"(?:(?:{'|'.join(explained())}) ?)*")
+    words = (" ".join(text.split()) for text in status.splitlines())
+    return [text for text in words if not line.fullmatch(text)]
 
 
 def set_knob(name: str, value: object) -> None:

@@ -9,10 +9,12 @@ noise, and what must never happen.
 import re
 import subprocess
 import threading
+import time
 from collections.abc import Callable, Sequence
 
 import pytest
 from experiments.measure import await_quiet, lost
+from inside.suite import unexplained
 from rig.guest import Guest
 from rig.link import GUEST4
 from rig.traffic import LIGHT, Flow, Received, await_bound

@@ -2,6 +2,8 @@
 """The /proc contract: knobs, permissions, the switch, and what is shown."""
 
 import os
+import re
+import resource
 import stat
 import subprocess
 import time
@@ -11,7 +13,10 @@ from pathlib import Path
 
 from inside import inside, mark
 from inside.net import pressure, udp
-from inside.suite import ROOT, entry, metric, set_knob, sockets, wait_for
+from inside.scheduling import attending, calm, flood, hog, knobs, receiving, running
+from inside.suite import ROOT, entry, metric, set_knob, sockets, unexplained, wait_for
+
+SWITCH = Path("/proc/sys/kernel/sched_autogroup_enabled")
 
 KNOBS = {
     "enable": ("0", "1"),
@@ -161,6 +166,69 @@ def test_the_switch() -> None:
         assert entry(sock)["owner"] == str(os.getpid())
         with pressure() as full:
             assert full.early() > 0
+
+
+def look(*lines: str, meanwhile: Callable[[], object] = lambda: None) -> None:
+    """Wait for a status with lines that begin like these; the manual explains all of it."""
+
+    def told() -> bool:
+        meanwhile()
+        status = (ROOT / "status").read_text()
+        assert unexplained(status) == []
+        return all(re.search(f"^{line}", status, re.MULTILINE) for line in lines)
+
+    wait_for(told, 30)
+
+
+def bounded() -> None:
+    """May not be real-time for ever, and so is not made it."""
+    resource.setrlimit(resource.RLIMIT_RTTIME, (10_000_000, resource.RLIM_INFINITY))
+
+
+@inside(timeout=200, modules=("pf_filter", "pf_sched"))
+def test_the_manual_explains_all_that_status_says() -> None:
+    """But for a probe that is absent, and what only a real overload has it say."""
+    assert unexplained("suite: running\nsuite: walking\n") == ["suite: walking"]
+    look("sockets: ", "nice: ", "cpus: none", "probe: inet_recvmsg +idle", "suite: running")
+    look("dropped: ", "shedding: nobody", "raised: nobody")
+    set_knob("enable", 0)
+    look("suite: switched off")
+    set_knob("enable", 1)
+
+    with pressure() as full:
+        look(r"cpu \d+: under pressure", "probe: inet_bind +armed", meanwhile=full.again)
+        set_knob("filter/mode", "observe")
+        look("observed: ", meanwhile=full.again)
+        set_knob("filter/mode", "enforce")
+
+    before = (ROOT / "max_sockets").read_text()
+    set_knob("max_sockets", 64)
+    many = [udp() for _ in range(100)]
+    look("sockets: some are not tracked")
+    for sock in many:
+        sock.close()
+    set_knob("max_sockets", before)
+
+    with knobs(lever="group"):
+        look("lever=group: ")
+    for lever, told in {"nice": r"nice, \d+ levels", "rr": "rr"}.items():
+        with attending(), knobs(lever=lever), running(hog, 2), receiving() as receiver:
+            calm()
+            with flood(receiver.port):
+                look(f"raised: thread .* by {told}$")
+    autogroup = SWITCH.read_text()
+    SWITCH.write_text("1")
+    with (
+        attending(),
+        knobs(lever="rr"),
+        running(hog, 2),
+        receiving(bounded) as one,
+        receiving() as other,
+    ):
+        calm()
+        with flood(one.port, other.port):
+            look(r"no lever: \d+ times", r"nice: inert .*\(autogroup\)")
+    SWITCH.write_text(autogroup)
 
 
 @inside(
