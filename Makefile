@@ -3,15 +3,25 @@
 # For users and developers. The modules' own rules are in Kbuild, which the
 # kernel's build system reads in place of this file.
 
+## kernel release to build and install for (the running one)
 KVER            ?= $(shell uname -r)
+## where that kernel's headers are
 KDIR            ?= /lib/modules/$(KVER)/build
+## root to install into, for packaging
 DESTDIR         ?=
+## where packetflow-group and documents go
 PREFIX          ?= /usr/local
+## where the modules go, below /lib/modules/KVER
 INSTALL_MOD_DIR ?= updates/packetflow
+## private key to sign with (the one of DKMS)
 SIGN_KEY        ?= /var/lib/dkms/mok.key
+## its certificate
 SIGN_CERT       ?= /var/lib/dkms/mok.pub
+## kernel to test with: 6.1, 6.12, 7.2 (the newest 7 that Debian offers), or all
 KERNEL          ?=
+## what sends in the demo: light, or iperf3
 TOOL            ?= light
+## further options of the tests, as pytest has them
 PYTEST          ?=
 
 VERSION := $(shell cat VERSION)
@@ -57,12 +67,17 @@ setup: ## make the root with kernels, compilers and QEMU that all below run in
 modules: setup ## build the modules for test kernels: KERNEL=6.1, 6.12, 7.2 or all
 	tools/modules $(or $(KERNEL),all)
 
+demo: BEGIN := $(shell date +%s)
 demo: setup ## show what the modules do, as table and picture (KERNEL=, TOOL=iperf3)
 	tools/modules $(or $(KERNEL),6.12)
 	tests/experiments/demo --kernel $(or $(KERNEL),6.12) --tool $(TOOL)
+	@echo "demo: done in $$(($$(date +%s) - $(BEGIN))) s, all told"
 
 test: modules ## run all tests (KERNEL= for one kernel only, PYTEST= for its options)
 	tests/run --kernel $(or $(KERNEL),all) $(PYTEST)
+
+test-release: modules ## run them as for a release: 10 million packets, 200 cycles (KERNEL=)
+	tests/run --kernel $(or $(KERNEL),all) --packets 10000000 --cycles 200 $(PYTEST)
 
 test-debug: setup ## run the behaviour tests on a kernel that catches mistakes
 	tools/debug-kernel
@@ -87,7 +102,9 @@ clean: ## remove everything built here (the root stays)
 
 help: ## this list
 	@echo "PacketFlow $(VERSION): targets"
-	@sed -n 's/^\([a-z][a-z -]*\):[^#=]*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 16 | sed 's/^/  /'
+	@sed -n 's/^\([a-z][a-z -]*\):[^#=]*## /  \1\t/p' $(MAKEFILE_LIST) | expand -t 19
+	@echo "variables"
+	@sed -n '/^## /{N;s/^## \(.*\)\n\([A-Z_]*\).*/  \2\t\1/p}' $(MAKEFILE_LIST) | expand -t 19
 
 .PHONY: all install uninstall sign dkms-install dkms-remove setup modules demo \
-	test test-debug mutate bench cost lint check clean help
+	test test-release test-debug mutate bench cost lint check clean help
