@@ -17,6 +17,8 @@ a drop nobody reads the socket, whose buffer is full:
                   at which pf_sched arms its hook
     disabled      received, pf_common and pf_filter loaded, enable = 0
     early_drop    dropped by pf_filter since the socket is full
+    stock_100k, filter_100k    received, with 100 000 more sockets open, of which pf_common
+                  tracks as many as "tracked" says; to be compared with each other
 
 and, by the receive side alone, on a machine where another receiver loses packets:
 
@@ -27,9 +29,10 @@ and, by the receive side alone, on a machine where another receiver loses packet
 The JSON has "experiment", "kernel", "version", "instructions_per_packet" (sent and
 received on lo) and "receive_instructions_per_packet", both by arm, as means of the
 repeats; "ping_pong_us", the latency of latency.py by the arms in which all is received
-and the machine at peace; "spread", the largest difference between two repeats as a share of the
-mean; and "early_share", the share of the early_drop arm's packets that the filter
-really dropped.
+and the machine at peace, and "ping_pong_range_us", its least and its greatest of the repeats;
+"spread", the largest difference between two repeats as a share of the
+mean; "early_share", the share of the early_drop arm's packets that the filter
+really dropped; and "tracked", the least in the filter_100k arm.
 """
 
 from __future__ import annotations
@@ -49,6 +52,7 @@ from rig.traffic import programs
 PORT = 5000
 PATHS = ("lo", "tun")
 LONG = 40_000  # packets; a round of them takes longer than the estimator to look again
+CROWD, CROWDED = 100_000, "_100k"  # sockets beside, and how the arms that have them end
 
 
 class Disabled(Modules):
@@ -65,10 +69,11 @@ class CostArm:
     flood: bool = False  # nobody reads: each packet ends as a drop
     packets: int = 5000  # in a round
     nices: tuple[int, int] | None = None  # this receiver's, and that of one in trouble
+    sockets: int = 0  # open beside
 
     @property
     def at_peace(self) -> bool:
-        return not self.flood and self.nices is None and self.packets < LONG
+        return not (self.flood or self.nices or self.sockets or self.packets >= LONG)
 
     def paths(self) -> tuple[str, ...]:
         return PATHS if self.nices is None else ("tun",)
@@ -76,8 +81,9 @@ class CostArm:
     def command(self, path: str) -> list[str]:
         other = [] if self.nices is None else ["-o", str(self.nices[1])]
         flood = ["-f"] if self.flood else []
+        beside = ["-k", str(self.sockets)] if self.sockets else []
         count = ["-n", str(self.packets)]
-        return [str(programs() / "udp_cost"), *flood, *other, *count, path, str(PORT)]
+        return [str(programs() / "udp_cost"), *flood, *other, *beside, *count, path, str(PORT)]
 
 
 def cost_arms(modules: list[str]) -> dict[str, CostArm]:
@@ -101,6 +107,9 @@ def cost_arms(modules: list[str]) -> dict[str, CostArm]:
         arms["early_drop"] = CostArm(Modules("pf_filter"), flood=True)
         arms["judged"] = CostArm(Modules("pf_filter"), nices=(0, 10))
         arms["shed_drop"] = CostArm(Modules("pf_filter"), flood=True, nices=(10, 0))
+    arms["stock" + CROWDED] = CostArm(Setting(), sockets=CROWD)
+    if "pf_filter" in modules:
+        arms["filter" + CROWDED] = CostArm(Modules("pf_filter"), sockets=CROWD)
     return arms
 
 
@@ -108,6 +117,7 @@ def cost_arms(modules: list[str]) -> dict[str, CostArm]:
 class Cost:
     instructions: float  # a packet, the median of the program's rounds
     early_share: float  # of all packets, dropped by the filter
+    tracked: int  # sockets, where many were open
 
 
 def measure(guest: Guest, arm: CostArm, path: str) -> Cost:
@@ -116,11 +126,14 @@ def measure(guest: Guest, arm: CostArm, path: str) -> Cost:
     arm.setting.enter(guest, ports)
     try:
         nice = arm.nices[0] if arm.nices else 0
-        out = json.loads(guest.spawn(arm.command(path), nice=nice).wait().out)
+        process = guest.spawn(arm.command(path), nice=nice)
+        out = json.loads(process.wait(60 + arm.sockets / 200).out)
         dropped = sum(arm.setting.decided(guest).values())
     finally:
         arm.setting.leave(guest)
-    return Cost(statistics.median(out["ns"]), dropped / out["sent"])
+    if arm.sockets:
+        guest.run("sleep 1")  # the kernel frees them in the background
+    return Cost(statistics.median(out["ns"]), dropped / out["sent"], out["tracked"])
 
 
 def run(kernel: Kernel, repeats: int, say: Callable[[str], None]) -> Json:
@@ -153,9 +166,14 @@ def run(kernel: Kernel, repeats: int, say: Callable[[str], None]) -> Json:
         "instructions_per_packet": means("lo"),
         "receive_instructions_per_packet": means("tun"),
         "ping_pong_us": {name: round(statistics.mean(us), 3) for name, us in answers.items()},
+        "ping_pong_range_us": {name: [min(us), max(us)] for name, us in answers.items()},
         "spread": max(map(spread, found.values())),
         "early_share": min(
             (cost.early_share for path in PATHS for cost in found.get(("early_drop", path), [])),
+            default=None,
+        ),
+        "tracked": min(
+            (one.tracked for path in PATHS for one in found.get(("filter" + CROWDED, path), [])),
             default=None,
         ),
     }
@@ -167,21 +185,30 @@ def spread(costs: list[Cost]) -> float:
     return (max(values) - min(values)) / statistics.mean(values)
 
 
+def against_stock(costs: dict[str, float], name: str, digits: int) -> list[str]:
+    """One figure, and what it is more than stock's with as many sockets."""
+    if name not in costs:
+        return ["", ""]
+    stock = costs["stock" + CROWDED if name.endswith(CROWDED) else "stock"]
+    return [f"{costs[name]:.{digits}f}", f"{costs[name] / stock - 1:+.2%}"]
+
+
 def table(result: Json) -> str:
-    """Instructions a packet and percent against stock, by both paths."""
+    """Instructions a packet and percent against stock, by both paths; ping-pong likewise."""
     by_path = [result["instructions_per_packet"], result["receive_instructions_per_packet"]]
     heads = ["lo: sent and received", "", "tun: receive side", "", "ping-pong", ""]
     rows = [["arm", *heads]]
     for name in by_path[1]:
-        row = [name]
-        for costs, digits in zip([*by_path, result["ping_pong_us"]], (0, 0, 2), strict=True):
-            if name in costs:
-                row += [f"{costs[name]:.{digits}f}", f"{costs[name] / costs['stock'] - 1:+.2%}"]
-            else:
-                row += ["", ""]
-        rows.append(row)
+        lo, tun = (against_stock(costs, name, 0) for costs in by_path)
+        answer = against_stock(result["ping_pong_us"], name, 2)
+        if name in result.get("ping_pong_range_us", {}):
+            low, high = result["ping_pong_range_us"][name]
+            answer[0] += f" ({low:.2f}-{high:.2f})"
+        rows.append([name, *lo, *tun, *answer])
     foot = f"repeats agree to {result['spread']:.2%}"
     if result["early_share"] is not None:
         foot += f"; of the early_drop arm's packets the filter dropped {result['early_share']:.1%}"
+    if result.get("tracked") is not None:
+        foot += f"; in the filter{CROWDED} arm {result['tracked']} sockets were tracked"
     title = f"cost, kernel {result['version']}: instructions a packet, microseconds a ping-pong"
     return "\n".join([title, *columns(rows), foot])

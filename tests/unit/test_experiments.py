@@ -2,7 +2,7 @@
 """The experiments' arithmetic: parsers, rates, and accounts that close."""
 
 import pytest
-from experiments import chart, counters, h1, result, t1
+from experiments import chart, cost, counters, h1, result, t1
 from experiments.arms import SETTINGS, Arm, Modules, arms
 from experiments.measure import Account, Load, Run, account, rates
 from hypothesis import given
@@ -236,6 +236,43 @@ def test_streams_are_compared_with_stock_in_the_same_state() -> None:
     rows = {line.split()[0]: line.split() for line in t1.table(streams()).splitlines()}
     assert rows["sched"][3] == "-25.0%"
     assert rows["sched+autogroup-off"][3] == "-50.0%"
+
+
+def counted(**more: object) -> result.Json:
+    by_arm = {"stock": 1000.0, "filter_idle": 1010.0, "stock_100k": 2000.0, "filter_100k": 2010.0}
+    return {
+        "version": "6.1.0",
+        "instructions_per_packet": by_arm,
+        "receive_instructions_per_packet": by_arm | {"judged": 1100.0},
+        "ping_pong_us": {"stock": 10.0, "filter_idle": 10.1},
+        "spread": 0.001,
+        "early_share": None,
+        **more,
+    }
+
+
+def test_cost_is_compared_with_stock_with_as_many_sockets() -> None:
+    found = counted(ping_pong_range_us={"stock": [9.5, 10.5]}, tracked=100_001)
+    text = cost.table(found)
+    rows = {line.split()[0]: line.split()[1:] for line in text.splitlines()}
+    assert rows["stock"] == ["1000", "+0.00%", "1000", "+0.00%", "10.00", "(9.50-10.50)", "+0.00%"]
+    assert rows["filter_idle"] == ["1010", "+1.00%", "1010", "+1.00%", "10.10", "+1.00%"]
+    assert rows["filter_100k"] == ["2010", "+0.50%", "2010", "+0.50%"]
+    assert rows["judged"] == ["1100", "+10.00%"]
+    assert "100001 sockets were tracked" in text
+
+
+def test_a_result_that_is_older_than_a_figure_is_shown_without() -> None:
+    text = cost.table(counted())
+    assert "(" not in text
+    assert "tracked" not in text
+
+
+def test_arms_with_many_sockets_are_there_with_the_filter() -> None:
+    arms = cost.cost_arms(["pf_filter"])
+    assert [name for name, arm in arms.items() if arm.sockets] == ["stock_100k", "filter_100k"]
+    assert not any(arm.at_peace for arm in arms.values() if arm.sockets)
+    assert list(cost.cost_arms([])) == ["stock", "full_socket", "nft_raw_drop", "stock_100k"]
 
 
 def test_arms_join_and_an_unknown_one_is_refused() -> None:

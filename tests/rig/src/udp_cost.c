@@ -14,8 +14,11 @@
  * given nice level, has a socket on the next port that is sent more than it
  * takes (by tun only), in bursts before each round.
  *
+ * With -k so many more sockets are open all the while, bound and idle.
+ *
  * Prints one JSON object: the nanoseconds a datagram in each of ROUNDS rounds,
- * and how many datagrams were sent in all, the warm-up included.
+ * how many datagrams were sent in all, the warm-up included, and, with -k, how
+ * many sockets PacketFlow tracks.
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
@@ -47,6 +50,8 @@
 #define BURST		64	/* to the other receiver: more than its buffer holds */
 #define TROUBLE_NS	(NSEC_PER_SEC * 3 / 4)	/* so long before the first round */
 #define SLOWNESS_US	20000	/* what the other receiver needs for a packet */
+#define IDLE_PORT	10000	/* the first of idle sockets */
+#define IDLE_PORTS	20000	/* on one address */
 #define TUN		"cost0"
 #define TUN_LOCAL	"10.78.0.1"
 #define TUN_PEER	"10.78.0.2"
@@ -149,6 +154,38 @@ static int open_receiver(uint16_t port)
 	return fd;
 }
 
+static void open_idle(unsigned int count)
+{
+	struct rlimit limit = { .rlim_cur = count + 100, .rlim_max = count + 100 };
+
+	if (setrlimit(RLIMIT_NOFILE, &limit))
+		err(1, "limit of open files");
+	for (unsigned int i = 0; i < count; i++) {
+		struct sockaddr_in in = address("127.0.0.1", IDLE_PORT + i % IDLE_PORTS);
+		int fd = socket(AF_INET, SOCK_DGRAM, 0);
+
+		in.sin_addr.s_addr |= htonl(i / IDLE_PORTS << 8);
+		if (fd < 0 || bind(fd, (struct sockaddr *)&in, sizeof(in)))
+			err(1, "idle socket %u", i);
+	}
+}
+
+/* Whoever opens the list has all open files looked at first. */
+static unsigned int count_tracked(void)
+{
+	FILE *sockets = fopen("/proc/packetflow/sockets", "r"), *status;
+	unsigned int tracked;
+
+	if (!sockets)
+		return 0;
+	fclose(sockets);
+	status = fopen("/proc/packetflow/status", "r");
+	if (!status || fscanf(status, "sockets: %u", &tracked) != 1)
+		err(1, "status");
+	fclose(status);
+	return tracked;
+}
+
 /* A process that receives too slowly; it ends with this one. */
 static void start_other(uint16_t port, int nice)
 {
@@ -193,23 +230,25 @@ static void run(int from, int to, bool tun, bool flood, unsigned int count)
 int main(int argc, char **argv)
 {
 	bool flood = false, troubled = false, tun;
-	unsigned int count = 5000, sent = 1;
+	unsigned int count = 5000, sent = 1, idle = 0, tracked = 0;
 	int from, to, opt, nice = 0;
 	int64_t start;
 	uint16_t port;
 
-	while ((opt = getopt(argc, argv, "fn:o:")) != -1) {
+	while ((opt = getopt(argc, argv, "fk:n:o:")) != -1) {
 		if (opt == 'f')
 			flood = true;
 		else if (opt == 'o')
 			troubled = true, nice = atoi(optarg);
+		else if (opt == 'k')
+			idle = atoi(optarg);
 		else if (opt == 'n')
 			count = atoi(optarg);
 		else
 			return 2;
 	}
 	if (argc - optind != 2)
-		errx(2, "usage: udp_cost [-f] [-n COUNT] [-o NICE] lo|tun PORT");
+		errx(2, "usage: udp_cost [-f] [-k SOCKETS] [-n COUNT] [-o NICE] lo|tun PORT");
 	tun = !strcmp(argv[optind], "tun");
 	port = atoi(argv[optind + 1]);
 
@@ -217,6 +256,10 @@ int main(int argc, char **argv)
 	packet = make_packet(port);
 	other = make_packet(port + 1);
 	from = tun ? open_tun(to) : open_sender(port);
+	if (idle) {
+		open_idle(idle);
+		tracked = count_tracked();
+	}
 
 	/* A receiver, even where nothing ever arrives. */
 	run(from, to, tun, true, 1);
@@ -239,6 +282,6 @@ int main(int argc, char **argv)
 		sent += count;
 		printf("%s%.1f", round ? ", " : "", (double)(now_ns() - start) / count);
 	}
-	printf("], \"sent\": %u}\n", sent);
+	printf("], \"sent\": %u, \"tracked\": %u}\n", sent, tracked);
 	return 0;
 }
