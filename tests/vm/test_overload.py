@@ -139,6 +139,18 @@ def test_observe_sheds_nobody(guest: Guest) -> None:
     assert would["overload"] + would["harm"] > 0
 
 
+def test_the_manual_explains_what_status_says_of_shedding(guest: Guest) -> None:
+    guest.load("pf_filter")
+    flood = threading.Thread(target=offer, args=(guest, NICES))
+    flood.start()
+    said = ""
+    while flood.is_alive():
+        said += guest.read("/proc/packetflow/status")
+        time.sleep(0.1)
+    assert re.search(r"^shedding: cpu 0: .*; idle \d+ %$", said, re.MULTILINE)
+    assert unexplained(said) == []
+
+
 def test_tcp_is_never_dropped(guest: Guest) -> None:
     """A transfer to a receiver of low priority, beside a flood to more important ones."""
     guest.load("pf_filter")
