@@ -133,11 +133,20 @@ static enum filter_outcome find6(struct filter_packet *packet)
 }
 #endif
 
+/*
+ * What a packet surely takes of a buffer, if it is received. A super-packet is split
+ * again first, unless its receiver merges; how much each segment takes depends on who
+ * allocates it, but no less than an empty buffer does.
+ */
+static u32 least_truesize(const struct filter_packet *packet)
+{
+	return packet->packets > 1 ? SKB_TRUESIZE(0) : packet->skb->truesize;
+}
+
 static bool would_drop(const struct filter_packet *packet, const struct sock *sk)
 {
-	/* A merged buffer is split again first: one segment has to fit. */
 	return pflow_udp_would_drop(pflow_rmem(sk), READ_ONCE(sk->sk_rcvbuf),
-				    packet->skb->truesize / packet->packets);
+				    least_truesize(packet));
 }
 
 /*

@@ -44,7 +44,7 @@ from inside.suite import (
 
 TRACING = Path("/sys/kernel/tracing")
 SO_ATTACH_REUSEPORT_CBPF = 51
-UDP_SEGMENT = 103
+UDP_SEGMENT, UDP_GRO = 103, 104
 RATE = 1500  # packets/s, of which it matters whether they are looked at
 BUFFER = 20_000  # bytes; some twenty small packets
 DEVICE = socket.SO_BINDTODEVICE
@@ -148,12 +148,20 @@ def test_every_lost_packet_is_accounted_for(kind: str) -> None:
     assert early(receiver) == early_lost
 
 
+@mark.parametrize("how", ["plain", "segmented", "merged"])
 @mark.parametrize("kind", ["loopback4", "loopback6", "veth4", "veth6"])
 @inside()
-def test_the_same_packets_are_received_as_on_stock(kind: str) -> None:
+def test_the_same_packets_are_received_as_on_stock(kind: str, how: str) -> None:
+    """Large ones also as super-packets, which the receiver's side splits again or keeps whole."""
+
     def play() -> list[bytes]:
         dice, number, got = random.Random(1), 0, []
         receiver, send, keep = path(kind, rcvbuf=20_000)
+        sender = keep[-1]
+        assert isinstance(sender, socket.socket)
+        if how != "plain":
+            sender.setsockopt(socket.IPPROTO_UDP, UDP_SEGMENT, 500)
+        receiver.setsockopt(socket.IPPROTO_UDP, UDP_GRO, how == "merged")
         for _ in range(60):
             for _ in range(dice.randrange(40)):
                 send(datagram(number, dice.choice((0, 1, 100, 1400))))
