@@ -107,6 +107,13 @@ MUTANTS = [
         UNTOUCHED + "test_a_port_published_by_destination_nat",
     ),
     Mutant(
+        "packets of virtual services taken for the host's",
+        "pf_filter/classify.c",
+        "if (ipvs_serves(state))",
+        "if (0)",
+        UNTOUCHED + "test_virtual_services",
+    ),
+    Mutant(
         "a group's program not heeded",
         "pf_filter/classify.c",
         "group && rcu_access_pointer(group->prog)",

@@ -141,6 +141,29 @@ def test_a_port_redirected_to_a_full_socket_is_judged_there() -> None:
         assert drops(innocent) == 0 == len(drain(innocent))
 
 
+@mark.parametrize("family", [4, 6])
+@inside()
+def test_virtual_services(family: int) -> None:
+    """IPVS is hooked behind the filter, and its services have addresses of this host."""
+    if subprocess.run(["modprobe", "-a", "ip_vs", "ip_vs_rr"], check=False).returncode:
+        raise Skip("this kernel has no IPVS")
+    client, real = Peer(1), Peer(2)
+    forward()
+    if family == 4:
+        ours, theirs, to = client.ours4, client.theirs4, real.theirs4
+        service, server = f"{ours}:{PORT}", f"{to}:{PORT + 1}"
+    else:
+        ours, theirs, to = client.ours6, client.theirs6, real.theirs6
+        service, server = f"[{ours}]:{PORT}", f"[{to}]:{PORT + 1}"
+    receiver, sender = real.udp(to, PORT + 1, LARGE), client.udp(theirs)
+    # Loaded, and without services, it changes nothing: the full socket loses packets early.
+    with bystander(address="0.0.0.0" if family == 4 else "::") as full:
+        subprocess.run(["ipvsadm", "-A", "-u", service, "-s", "rr"], check=True)
+        subprocess.run(["ipvsadm", "-a", "-u", service, "-r", server, "-m"], check=True)
+        exchange(full, sender, (ours, PORT), receiver)
+        assert passed()["not_plain"] >= N
+
+
 @inside()
 def test_replies_through_source_nat() -> None:
     client, server = Peer(1), Peer(2)
