@@ -45,6 +45,7 @@ from inside.suite import (
 TRACING = Path("/sys/kernel/tracing")
 SO_ATTACH_REUSEPORT_CBPF = 51
 UDP_SEGMENT, UDP_GRO = 103, 104
+REPLY_RATE = 1000  # packets/s; FILTER_REPLY_RATE
 RATE = 1500  # packets/s, of which it matters whether they are looked at
 BUFFER = 20_000  # bytes; some twenty small packets
 DEVICE = socket.SO_BINDTODEVICE
@@ -227,16 +228,42 @@ def test_exempt_ports_are_left_to_stock() -> None:
         assert other.early() == dropped()["socket_full"] > 0
 
 
+@mark.parametrize(("address", "port"), [("127.0.0.1", 68), ("::1", 546)])
 @inside()
-def test_replies_to_a_client_are_exempt() -> None:
+def test_a_dhcp_client_is_exempt(address: str, port: int) -> None:
     with pressure() as other:
-        client = udp("127.0.0.1", 0, SMALL)
-        server = udp("127.0.0.1", 53)
+        client, server = udp(address, port, SMALL), udp(address)
+        for number in range(100):
+            other.again()
+            server.sendto(datagram(number, 100), (address, port))
+        assert drops(client) > 50
+        assert early(client) == 0
+        assert passed()["exempt"] == 100
+
+
+@mark.parametrize(("address", "port"), [("127.0.0.1", 53), ("127.0.0.1", 123), ("::1", 53)])
+@inside()
+def test_replies_to_a_client_are_exempt(address: str, port: int) -> None:
+    with pressure() as other:
+        client, server = udp(address, 0, SMALL), udp(address, port)
         for number in range(20):
             other.again()
-            server.sendto(datagram(number, 1000), ("127.0.0.1", port_of(client)))
+            server.sendto(datagram(number, 1000), (address, port_of(client)))
         assert drops(client) > 0
         assert early(client) == 0
+
+
+@inside()
+def test_a_flood_from_the_port_of_replies_buys_nothing() -> None:
+    client, server = udp(rcvbuf=SMALL), udp(port=53)
+    to, sent, end = client.getsockname(), 0, time.monotonic() + 1
+    while time.monotonic() < end:
+        server.sendto(b"x" * 100, to)
+        sent += 1
+    if sent < 2 * REPLY_RATE:
+        raise Skip("too slow to send more than a client is sent in replies")
+    assert sent / 2 < early(client) <= drops(client) < sent
+    assert passed()["exempt"] > 0
 
 
 @inside()
