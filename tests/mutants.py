@@ -149,6 +149,20 @@ MUTANTS = [
         "vm/test_table.py::test_a_socket_is_learnt_when_it_is_bound",
     ),
     Mutant(
+        "a function that is needed is done without",
+        "common/probes.c",
+        "if (!probe->required) {",
+        "if (1) {",
+        "vm/test_lifetime.py::test_a_function_that_is_needed_refuses_to_load_and_leaves_nothing",
+    ),
+    Mutant(
+        "a function that is done without is not told of",
+        "common/probes.c",
+        'probe->present ? "" : probe->without',
+        '""',
+        "vm/test_lifetime.py::test_a_function_that_can_be_done_without_is_told_of",
+    ),
+    Mutant(
         "the last receiver counts, not the most important",
         "common/owner.c",
         "priority->rank >= entry->rank ||",
