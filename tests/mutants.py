@@ -71,6 +71,13 @@ MUTANTS = [
         UNTOUCHED + "test_ip_options",
     ),
     Mutant(
+        "extension headers taken for a UDP header",
+        "pf_filter/classify.c",
+        "if (ip6h->nexthdr != IPPROTO_UDP)",
+        "if (0)",
+        UNTOUCHED + "test_extension_headers",
+    ),
+    Mutant(
         "what is sent to all taken for one receiver's",
         "pf_filter/classify.c",
         "if (skb->pkt_type != PACKET_HOST)",
