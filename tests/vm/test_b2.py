@@ -43,7 +43,8 @@ from inside.suite import (
 )
 
 TRACING = Path("/sys/kernel/tracing")
-SO_ATTACH_REUSEPORT_CBPF = 51
+SO_ATTACH_REUSEPORT_CBPF, SO_ATTACH_REUSEPORT_EBPF = 51, 52
+BPF, BPF_PROG_LOAD, BPF_PROG_TYPE_SOCKET_FILTER = 321, 5, 1  # the call on x86-64
 UDP_SEGMENT, UDP_GRO = 103, 104
 REPLY_RATE = 1000  # packets/s; FILTER_REPLY_RATE
 RATE = 1500  # packets/s, of which it matters whether they are looked at
@@ -341,7 +342,30 @@ def test_only_the_full_one_of_two_on_a_port() -> None:
     assert dropped()["socket_full"] - before > 100
 
 
-def group(program: bool) -> list[socket.socket]:
+def attach_classic(sock: socket.socket) -> None:
+    # Load the first byte; return it.
+    code = ctypes.create_string_buffer(struct.pack("HBBIHBBI", 0x30, 0, 0, 0, 0x16, 0, 0, 0))
+    given = struct.pack("HP", 2, ctypes.addressof(code))
+    sock.setsockopt(socket.SOL_SOCKET, SO_ATTACH_REUSEPORT_CBPF, given)
+
+
+def attach_extended(sock: socket.socket) -> None:
+    # r6 = r1, the packet; load the first byte; exit.
+    steps = ((0xBF, 0x16), (0x30, 0), (0x95, 0))
+    code = ctypes.create_string_buffer(b"".join(struct.pack("BBhi", *s, 0, 0) for s in steps))
+    licence = ctypes.create_string_buffer(b"GPL")
+    kind = BPF_PROG_TYPE_SOCKET_FILTER, len(steps)
+    given = struct.pack("IIQQ", *kind, ctypes.addressof(code), ctypes.addressof(licence))
+    libc = ctypes.CDLL(None, use_errno=True)
+    program = libc.syscall(BPF, BPF_PROG_LOAD, given, len(given))
+    assert program >= 0, os.strerror(ctypes.get_errno())
+    sock.setsockopt(socket.SOL_SOCKET, SO_ATTACH_REUSEPORT_EBPF, program)
+
+
+PROGRAMS = {"classic": attach_classic, "extended": attach_extended}
+
+
+def group(program: str = "") -> list[socket.socket]:
     """Four sockets on one port; the program, if any, goes by the first byte of the payload."""
     members: list[socket.socket] = []
     for number in range(4):
@@ -351,17 +375,14 @@ def group(program: bool) -> list[socket.socket]:
         member.bind(("0.0.0.0", port_of(members[0]) if members else 0))
         members.append(member)
     if program:
-        # Load the first byte; return it.
-        code = ctypes.create_string_buffer(struct.pack("HBBIHBBI", 0x30, 0, 0, 0, 0x16, 0, 0, 0))
-        given = struct.pack("HP", 2, ctypes.addressof(code))
-        members[0].setsockopt(socket.SOL_SOCKET, SO_ATTACH_REUSEPORT_CBPF, given)
+        PROGRAMS[program](members[0])
     return members
 
 
 @inside()
 def test_a_group_loses_only_where_it_is_full() -> None:
     peer = Peer()
-    members = group(program=False)
+    members = group()
     to = (peer.ours4, port_of(members[0]))
     senders = [peer.udp() for _ in range(40)]
     for number in range(20):
@@ -375,10 +396,11 @@ def test_a_group_loses_only_where_it_is_full() -> None:
     assert all(got)
 
 
+@mark.parametrize("program", list(PROGRAMS))
 @inside()
-def test_a_group_with_a_program_is_dropped_for_only_if_all_are_full() -> None:
+def test_a_group_with_a_program_is_dropped_for_only_if_all_are_full(program: str) -> None:
     peer = Peer()
-    members = group(program=True)
+    members = group(program)
     to = (peer.ours4, port_of(members[0]))
     sender = peer.udp()
     for number in range(200):
