@@ -4,7 +4,8 @@
  *
  * Judged is only what is sure to end at one receiver: UDP for an address of
  * this host, whole, without IP options or extension headers (a source route
- * may still send it on), not bridged, not claimed by a transparent proxy. The
+ * may still send it on), not bridged, not claimed by a transparent proxy, nor
+ * where IPVS has services, which takes their packets on the way to a socket. The
  * hook runs after destination NAT, so the address is final; it is checked to
  * be local, since a lookup by port alone would match forwarded packets. With a
  * VRF the packet passes here twice: the second time, when the device is the
@@ -16,6 +17,7 @@
 #include <linux/hash.h>
 #include <linux/netdevice.h>
 #include <linux/netfilter_bridge.h>
+#include <linux/netfilter_ipv4.h>
 #include <linux/udp.h>
 #include <net/addrconf.h>
 #include <net/dst_metadata.h>
@@ -133,11 +135,20 @@ static enum filter_outcome find6(struct filter_packet *packet)
 }
 #endif
 
+/*
+ * What a packet surely takes of a buffer, if it is received. A super-packet is split
+ * again first, unless its receiver merges; how much each segment takes depends on who
+ * allocates it, but no less than an empty buffer does.
+ */
+static u32 least_truesize(const struct filter_packet *packet)
+{
+	return packet->packets > 1 ? SKB_TRUESIZE(0) : packet->skb->truesize;
+}
+
 static bool would_drop(const struct filter_packet *packet, const struct sock *sk)
 {
-	/* A merged buffer is split again first: one segment has to fit. */
 	return pflow_udp_would_drop(pflow_rmem(sk), READ_ONCE(sk->sk_rcvbuf),
-				    packet->skb->truesize / packet->packets);
+				    least_truesize(packet));
 }
 
 /*
@@ -197,6 +208,37 @@ static unsigned int packet_count(const struct sk_buff *skb)
 	return shinfo->gso_segs ?: DIV_ROUND_UP(skb->len, shinfo->gso_size);
 }
 
+/*
+ * IPVS takes the packets of its services at LOCAL_IN, after this hook: they are for an
+ * address of this host, and for none of its sockets. It is hooked there, at this
+ * priority in both families, only while the namespace has services; which packets are
+ * for them, it alone knows. net->ipvs tells that the module is there, no more: what it
+ * points to is freed without a grace period. Hooks are not, as nfnetlink_hook reads them.
+ */
+static bool ipvs_serves(const struct nf_hook_state *state)
+{
+#if IS_ENABLED(CONFIG_IP_VS)
+	const struct netns_nf *nf = &state->net->nf;
+	const struct nf_hook_entries *entries;
+	struct nf_hook_ops **ops;
+	unsigned int i;
+
+	if (likely(!READ_ONCE(state->net->ipvs)))
+		return false;
+	if (state->pf == NFPROTO_IPV4)
+		entries = rcu_dereference(nf->hooks_ipv4[NF_INET_LOCAL_IN]);
+	else
+		entries = rcu_dereference(nf->hooks_ipv6[NF_INET_LOCAL_IN]);
+	if (!entries)
+		return false;
+	ops = nf_hook_entries_get_hook_ops(entries);
+	for (i = 0; i < entries->num_hook_entries; i++)
+		if (READ_ONCE(ops[i])->priority == NF_IP_PRI_NAT_SRC - 1)
+			return true;
+#endif
+	return false;
+}
+
 static noinline enum filter_outcome find(struct filter_packet *packet)
 {
 	enum filter_outcome outcome = packet->v4 ? find4(packet) : find6(packet);
@@ -243,7 +285,9 @@ static enum filter_outcome filter_classify(struct filter_packet *packet,
 	packet->loopback = state->in->flags & IFF_LOOPBACK;
 	packet->net = state->net;
 	outcome = packet->v4 ? parse4(packet) : parse6(packet);
-	if (outcome != FILTER_PASS || filter_recall(packet))
+	if (outcome != FILTER_PASS)
 		return outcome;
-	return find(packet);
+	if (ipvs_serves(state))
+		return FILTER_PASS_NOT_PLAIN;
+	return filter_recall(packet) ? FILTER_PASS : find(packet);
 }

@@ -95,7 +95,7 @@ enum filter_outcome {
 	FILTER_PASS_EXEMPT,
 	FILTER_PASS_OTHER_PROTOCOL,	/* condition A */
 	FILTER_PASS_NOT_HOST,		/* broadcast, multicast, another's */
-	FILTER_PASS_NOT_PLAIN,		/* fragment, IP options, bridged, malformed */
+	FILTER_PASS_NOT_PLAIN,		/* fragment, IP options, bridged, malformed, IPVS */
 	FILTER_PASS_NO_RECEIVER,
 	FILTER_PASS_KERNEL_SOCKET,	/* a tunnel's */
 	FILTER_PASS_UNTRACKED,

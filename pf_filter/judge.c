@@ -126,7 +126,7 @@ static enum filter_outcome judge_socket(const struct filter_packet *packet, u16 
 	if ((packet->full || stays_over(entry, packet->sk)) && receiving(entry))
 		filter_control_harm(entry, level, packet->full ? packet->packets : 0);
 	if (!packet->full) {
-		measure_room(entry, packet->sk, packet->skb->truesize);
+		measure_room(entry, packet->sk, least_truesize(packet));
 		return FILTER_PASS;
 	}
 	pflow_load_renew();
@@ -155,7 +155,8 @@ static enum filter_outcome filter_judge(struct filter_packet *packet)
 		return FILTER_PASS_EXEMPT;
 
 	level = pflow_level(READ_ONCE(entry->rank), test_bit(PFLOW_SOCK_PP, &entry->flags));
-	if (!packet->sk && fits(entry, packet->skb->truesize)) {
+	/* What a super-packet takes is not known beforehand. */
+	if (!packet->sk && packet->packets == 1 && fits(entry, packet->skb->truesize)) {
 		outcome = judge_rank(packet, level);
 		if (outcome == FILTER_PASS)
 			take_room(entry, packet->skb->truesize);

@@ -98,6 +98,13 @@ MUTANTS = [
         UNTOUCHED + "test_ip_options",
     ),
     Mutant(
+        "extension headers taken for a UDP header",
+        "pf_filter/classify.c",
+        "if (ip6h->nexthdr != IPPROTO_UDP)",
+        "if (0)",
+        UNTOUCHED + "test_extension_headers",
+    ),
+    Mutant(
         "what is sent to all taken for one receiver's",
         "pf_filter/classify.c",
         "if (skb->pkt_type != PACKET_HOST)",
@@ -146,6 +153,13 @@ MUTANTS = [
         "NF_IP_PRI_NAT_DST + 1",
         "NF_IP_PRI_NAT_DST - 1",
         UNTOUCHED + "test_a_port_published_by_destination_nat",
+    ),
+    Mutant(
+        "packets of virtual services taken for the host's",
+        "pf_filter/classify.c",
+        "if (ipvs_serves(state))",
+        "if (0)",
+        UNTOUCHED + "test_virtual_services",
     ),
     Mutant(
         "a group's program not heeded",
@@ -258,6 +272,20 @@ MUTANTS = [
         "now - load->chain_start > STANDING_NS",
         "true",
         "vm/test_quiet.py::test_a_burst_is_no_overload",
+    ),
+    Mutant(
+        "a function that is needed is done without",
+        "common/probes.c",
+        "if (!probe->required) {",
+        "if (1) {",
+        "vm/test_lifetime.py::test_a_function_that_is_needed_refuses_to_load_and_leaves_nothing",
+    ),
+    Mutant(
+        "a function that is done without is not told of",
+        "common/probes.c",
+        'probe->present ? "" : probe->without',
+        '""',
+        "vm/test_lifetime.py::test_a_function_that_can_be_done_without_is_told_of",
     ),
     Mutant(
         "the last receiver counts, not the most important",

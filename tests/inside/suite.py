@@ -140,16 +140,20 @@ def set_knob(name: str, value: object) -> None:
     (ROOT / name).write_text(str(value))
 
 
+def stripped(module: str) -> Path:
+    """A module of the project, small; read over the share and parsed once."""
+    made = Path(f"/tmp/{module}.ko")
+    if not made.exists():
+        directory = "common" if module == "pf_common" else module
+        built = Path(os.environ[BUILD]) / directory / made.name
+        subprocess.run(["strip", "-d", "-o", made, built], check=True)
+    return made
+
+
 def insmod(module: str, **parameters: object) -> None:
     """Load a module of the project, in the midst of a test."""
-    stripped = Path(f"/tmp/{module}.ko")
-    if not stripped.exists():
-        # Read over the share and parsed once.
-        directory = "common" if module == "pf_common" else module
-        built = Path(os.environ[BUILD]) / directory / stripped.name
-        subprocess.run(["strip", "-d", "-o", stripped, built], check=True)
     given = [f"{name}={value}" for name, value in parameters.items()]
-    subprocess.run(["insmod", stripped, *given], check=True)
+    subprocess.run(["insmod", stripped(module), *given], check=True)
 
 
 def rmmod(module: str) -> None:

@@ -14,10 +14,22 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from pathlib import Path
 
 from inside import inside, mark
 from inside.net import Namespace, Pressure, udp
-from inside.suite import dropped, metric, set_knob, sockets, wait_for
+from inside.suite import (
+    ROOT,
+    dropped,
+    entry,
+    insmod,
+    metric,
+    rmmod,
+    set_knob,
+    sockets,
+    stripped,
+    wait_for,
+)
 from rig.guest import Guest
 from rig.link import GUEST4
 from rig.traffic import LIGHT, Flow, await_bound
@@ -119,6 +131,47 @@ def test_loading_and_unloading_under_traffic(guest: Guest, ten_cycles: int) -> N
         guest.write("/sys/kernel/rcu_expedited", "0")
     assert "pf_" not in guest.read("/proc/modules")
     assert "pf_common" not in guest.run("cat /sys/kernel/debug/kprobes/list /proc/kallsyms").out
+
+
+def without(symbol: str) -> Path:
+    """pf_common as a kernel finds it that lacks a function: it asks for another name."""
+    name, data = symbol.encode() + b"\0", stripped("pf_common").read_bytes()
+    assert data.count(name) == 1
+    made = Path("/tmp/without.ko")
+    made.write_bytes(data.replace(name, b"_" * len(symbol) + b"\0"))
+    return made
+
+
+@inside(load=False)
+def test_a_function_that_can_be_done_without_is_told_of() -> None:
+    subprocess.run(["insmod", without("inet6_recvmsg")], check=True)
+    try:
+        (line,) = [
+            line
+            for line in (ROOT / "status").read_text().splitlines()
+            if line.startswith("probe: _")
+        ]
+        assert "absent" in line
+        assert line.endswith("; who receives on IPv6 sockets is guessed from who has them open")
+        assert entry(udp("::1"))["learnt"] == "holds"
+    finally:
+        rmmod("pf_common")
+
+
+@inside(load=False)
+def test_a_function_that_is_needed_refuses_to_load_and_leaves_nothing() -> None:
+    def left() -> tuple[str, str, bool]:
+        loaded = [line.split()[0] for line in Path("/proc/modules").read_text().splitlines()]
+        kprobes = Path("/sys/kernel/debug/kprobes/list").read_text()
+        return " ".join(loaded), kprobes, ROOT.exists()
+
+    before = left()
+    assert not before[2]
+    done = subprocess.run(["insmod", without("inet_recvmsg")], check=False)
+    assert done.returncode
+    assert left() == before
+    insmod("pf_common")
+    rmmod("pf_common")
 
 
 @contextmanager

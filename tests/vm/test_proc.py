@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 
 from inside import inside, mark
-from inside.net import pressure, udp
+from inside.net import Worker, pressure, udp
 from inside.scheduling import attending, calm, flood, hog, knobs, receiving, running
 from inside.suite import ROOT, entry, metric, set_knob, sockets, unexplained, wait_for
 
@@ -249,6 +249,74 @@ def test_knobs_are_module_parameters_too() -> None:
         assert parameter.read_text().strip() == value
         assert stat.S_IMODE(parameter.stat().st_mode) == 0o444
     assert probed() == []
+
+
+def receivers(*prepare: Callable[[], object]) -> list[Worker]:
+    """For each a process that has prepared itself so and bound a socket; while they are kept."""
+    kept = []
+
+    def bind(first: Callable[[], object]) -> None:
+        first()
+        kept.append(udp())
+
+    workers = [Worker(partial(bind, first)) for first in prepare]
+    for worker in workers:
+        worker.act()
+    return workers
+
+
+def nice() -> str:
+    """What status says of nice levels between receivers."""
+    (line,) = [
+        line for line in (ROOT / "status").read_text().splitlines() if line.startswith("nice: ")
+    ]
+    return line
+
+
+EFFECTIVE = "nice: effective between the receivers seen, "
+INERT = "nice: inert for the CPU scheduler between receivers of different "
+
+
+@mark.parametrize("autogroup", [1, 0])
+@inside()
+def test_nice_is_inert_between_sessions(autogroup: int) -> None:
+    switch = Path("/proc/sys/kernel/sched_autogroup_enabled")
+    before = switch.read_text()
+    switch.write_text(str(autogroup))
+    try:
+        workers = receivers(int, int)  # which does nothing: they are of one session
+        assert nice().startswith(EFFECTIVE)
+        workers += receivers(os.setsid, os.setsid)
+        assert nice().startswith(INERT + "sessions (autogroup); " if autogroup else EFFECTIVE)
+    finally:
+        switch.write_text(before)
+
+
+def empty(cgroup: Path) -> bool:
+    return not (cgroup / "cgroup.procs").read_text()
+
+
+@inside()
+def test_nice_is_inert_between_cgroups() -> None:
+    top = Path("/sys/fs/cgroup")
+    made = [top / "one", top / "other"]
+    join, join_other = (partial((cgroup / "cgroup.procs").write_text, "0") for cgroup in made)
+    workers: list[Worker] = []
+    (top / "cgroup.subtree_control").write_text("+cpu")
+    try:
+        for cgroup in made:
+            cgroup.mkdir()
+        workers += receivers(join, join)
+        assert nice().startswith(EFFECTIVE)
+        workers += receivers(join_other)
+        assert nice().startswith(INERT + "cgroups; ")
+    finally:
+        for worker in workers:
+            worker.end()
+        for cgroup in made:
+            wait_for(partial(empty, cgroup))
+            cgroup.rmdir()
+        (top / "cgroup.subtree_control").write_text("-cpu")
 
 
 @inside()

@@ -155,6 +155,8 @@ class Ring:
 
     SETUP, ENTER = 425, 426
     RECV = 27
+    ASYNC = 1 << 4  # of an entry's flags: by a worker thread
+    POLL_FIRST = 1 << 0  # of a receive's: not before there is something
 
     def __init__(self) -> None:
         self._libc = ctypes.CDLL(None, use_errno=True)
@@ -164,38 +166,58 @@ class Ring:
             raise Skip("this kernel has no io_uring, or it is switched off")
         self._rings = mmap.mmap(self._fd, 4096, offset=0)
         self._entries = mmap.mmap(self._fd, 4096, offset=0x10000000)
+        self._buffer = ctypes.create_string_buffer(64)
 
     def _word(self, index: int) -> ctypes.c_uint32:
         return ctypes.c_uint32.from_buffer(self._rings, self._parameters[index])
 
-    def receive(self, sock: socket.socket) -> int:
-        buffer = ctypes.create_string_buffer(64)
+    def _enter(self, submit: int, complete: int) -> None:
+        done = self._libc.syscall(self.ENTER, self._fd, submit, complete, complete, None, 0)
+        assert done == submit, os.strerror(ctypes.get_errno())
+
+    def submit(self, sock: socket.socket, flags: int = 0, operation: int = 0) -> None:
         entry = (ctypes.c_uint8 * 64).from_buffer(self._entries)
         ctypes.memset(entry, 0, 64)
-        entry[0] = self.RECV
+        entry[0], entry[1], entry[2] = self.RECV, flags, operation
         ctypes.c_int32.from_buffer(self._entries, 4).value = sock.fileno()
-        ctypes.c_uint64.from_buffer(self._entries, 16).value = ctypes.addressof(buffer)
-        ctypes.c_uint32.from_buffer(self._entries, 24).value = len(buffer)
+        ctypes.c_uint64.from_buffer(self._entries, 16).value = ctypes.addressof(self._buffer)
+        ctypes.c_uint32.from_buffer(self._entries, 24).value = len(self._buffer)
         tail = self._word(11)  # sq_off.tail
         index = self._parameters[16] + 4 * (tail.value % 4)  # sq_off.array
         ctypes.c_uint32.from_buffer(self._rings, index).value = 0
         tail.value += 1
-        done = self._libc.syscall(self.ENTER, self._fd, 1, 1, 1, None, 0)
-        assert done == 1, os.strerror(ctypes.get_errno())
-        return int(self._word(21).value)  # cq_off.tail
+        self._enter(1, 0)
+
+    def complete(self) -> None:
+        """Wait for it, and take the completion, or the next wait would end at once."""
+        self._enter(0, 1)
+        head, tail = self._word(20), self._word(21)  # of cq_off
+        assert tail.value == head.value + 1
+        head.value = tail.value
 
 
+@mark.parametrize("how", ["at once", "when polled", "by a worker"])
 @inside()
-def test_an_io_uring_server_is_the_owner() -> None:
+def test_an_io_uring_server_is_the_owner(how: str) -> None:
     sock, sender = udp(), udp()
     ring = Ring()
 
     def receive() -> None:
-        sender.sendto(b"x", sock.getsockname())
-        ring.receive(sock)
+        if how == "when polled":
+            ring.submit(sock, operation=Ring.POLL_FIRST)
+            sender.sendto(b"x", sock.getsockname())
+        else:
+            sender.sendto(b"x", sock.getsockname())
+            ring.submit(sock, Ring.ASYNC if how == "by a worker" else 0)
+        ring.complete()
 
     receive_until(receive, lambda: entry(sock)["learnt"] == "receives")
-    assert own(entry(sock))
+    row = entry(sock)
+    assert own(row) == (how != "by a worker")
+    # A worker is a thread of the process, and as important as who submitted.
+    status = Path(f"/proc/{row['owner']}/status").read_text()
+    assert f"\nTgid:\t{os.getpid()}\n" in status
+    assert row["prio"] == "120"
 
 
 @mark.cpus(1, 4)
