@@ -126,7 +126,7 @@ static enum filter_outcome judge_socket(const struct filter_packet *packet, u16 
 	if ((packet->full || stays_over(entry, packet->sk)) && receiving(entry))
 		filter_control_harm(entry, level, packet->full ? packet->packets : 0);
 	if (!packet->full) {
-		measure_room(entry, packet->sk, packet->skb->truesize);
+		measure_room(entry, packet->sk, least_truesize(packet));
 		return FILTER_PASS;
 	}
 	pflow_load_renew();
