@@ -5,6 +5,7 @@ What is compared is the scheduler's own word on a thread, see `State`; its sessi
 level is at the end of ``autogroup``.
 """
 
+import os
 import random
 import subprocess
 import time
@@ -135,7 +136,7 @@ def test_the_session_of_whoever_starves_is_raised_and_restored(before: int) -> N
 
 @inside(modules=SCHED)
 def test_it_stays_raised_as_long_as_its_buffer_fills() -> None:
-    with helped(), starving("group"), receiving() as receiver:
+    with helped(), starving("group", hold=500), receiving() as receiver:
         calm()
         with flood(receiver.port):
             wait_for(partial(is_raised, receiver, -5))
@@ -157,7 +158,7 @@ def test_the_largest_of_their_levels_holds_in_a_session() -> None:
         helped(),
         starving("group", hogs=1, elect=2, hold=LONG, levels=6),
         receiving(session=False) as one,
-        receiving(session=False) as other,
+        receiving(partial(os.nice, 1), session=False) as other,
     ):
         assert one.before.autogroup == other.before.autogroup
         calm()

@@ -22,7 +22,7 @@ from rig.traffic import LIGHT, Flow, Received, await_bound
 NICES = (0, 5, 10)
 PORTS = (5001, 5002, 5003)
 # More than an emulated CPU can take, and enough of it to settle.
-PPS, SECONDS, SIZE = 28_000, 5.0, 256
+PPS, SECONDS, SIZE = 12_000, 5.0, 256
 FLOOR = 100  # packets/s, as the module has it
 
 

@@ -202,7 +202,7 @@ def test_whoever_starves_is_raised_for_a_while_and_restored(lever: str, kind: st
 
 @inside(modules=SCHED)
 def test_it_stays_raised_as_long_as_its_buffer_fills() -> None:
-    with starving("nice"), receiving() as receiver:
+    with starving("nice", hold=500), receiving() as receiver:
         calm()
         with flood(receiver.port):
             await_raised(receiver, "nice")
@@ -595,7 +595,7 @@ def test_observe_touches_nobody_and_counts(lever: str) -> None:
 @inside(modules=SCHED)
 def test_of_more_than_there_is_place_for_the_most_important_are_raised() -> None:
     with (
-        starving("nice", hogs=1, elect=1, hold=200),
+        starving("nice", hogs=1, elect=1, hold=400),
         receiving(partial(os.nice, 5)) as low,
         receiving() as high,
     ):
