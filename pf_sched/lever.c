@@ -402,6 +402,14 @@ static bool lent_realtime(const struct boost *boost)
 	       priority > task_rlimit(task, RLIMIT_RTPRIO);
 }
 
+/* By what it asked for: a lock that a real-time thread waits for may lend it more. */
+static bool realtime_policy(const struct task_struct *task)
+{
+	unsigned int policy = READ_ONCE(task->policy);
+
+	return policy == SCHED_FIFO || policy == SCHED_RR || policy == SCHED_DEADLINE;
+}
+
 /**
  * lever_restore() - schedule a thread as before
  * @boost: raised
@@ -427,8 +435,7 @@ void lever_restore(struct boost *boost)
 	if (lent_realtime(boost))
 		leave_realtime(boost);
 	/* A thread that comes back from a real-time class gets the default. */
-	if (READ_ONCE(task->policy) == SCHED_NORMAL &&
-	    task->timer_slack_ns == task->default_timer_slack_ns)
+	if (!realtime_policy(task) && task->timer_slack_ns == task->default_timer_slack_ns)
 		task->timer_slack_ns = boost->before.timer_slack_ns;
 }
 

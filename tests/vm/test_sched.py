@@ -968,7 +968,7 @@ def test_a_working_receiver_is_let_go_when_its_share_is_used() -> None:
 @inside(modules=SCHED, pinned=False)
 def test_a_reservation_that_was_used_up_is_no_bar_for_the_next() -> None:
     with (
-        starving("deadline", hogs=1, cap=50, hold=LONG),
+        starving("deadline", hogs=1, cap=50, hold=LONG, mode="enforce"),
         receiving(work=0.003, pause=0) as receiver,
     ):
         for _ in range(4):
