@@ -261,7 +261,7 @@ static bool place_for(const struct field *field, u8 rank)
 	return false;
 }
 
-/* There may be fewer places than there were. */
+/* There may be fewer places than there were. Whoever is elected ranks below U8_MAX. */
 static void displace(void)
 {
 	struct field field;
