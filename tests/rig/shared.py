@@ -9,24 +9,27 @@ from rig.kernels import kernel
 # KASAN and lockdep make everything slower by about that, so its time runs slower too:
 # what a test waits for comes in as many of the guest's seconds as on a stock kernel.
 DEBUG_DILATION = 6.0
+SLOW_DILATION = 3.0
 
 
 class Machines:
     """At most one guest at a time: all have the same place on the link."""
 
     def __init__(self) -> None:
-        self._key: tuple[str, int] | None = None
+        self._key: tuple[str, int, bool] | None = None
         self._guest: Guest | None = None
         self._stack = ExitStack()
 
-    def get(self, name: str, cpus: int) -> Guest:
-        """A running guest with that kernel and as many CPUs."""
-        if self._guest is None or self._key != (name, cpus):
+    def get(self, name: str, cpus: int, slow: bool = False) -> Guest:
+        """A running guest with that kernel and as many CPUs, perhaps in slow time."""
+        if self._guest is None or self._key != (name, cpus, slow):
             self.drop()
-            slow = DEBUG_DILATION if name == "debug" else 1
-            wanted = Guest(kernel(name), cpus=cpus, queues=cpus, dilation=slow)
+            dilation = SLOW_DILATION if slow else 1
+            if name == "debug":
+                dilation = DEBUG_DILATION
+            wanted = Guest(kernel(name), cpus=cpus, queues=cpus, dilation=dilation)
             self._guest = self._stack.enter_context(wanted)
-            self._key = (name, cpus)
+            self._key = (name, cpus, slow)
         return self._guest
 
     def drop(self) -> None:

@@ -9,7 +9,8 @@ them as they were, and a complaint in the kernel's log fails the test that
 caused it.
 
 An emulated guest on a busy host may miss a moment that a test waits for. So a
-test that failed gets one more try, in a new guest, and is named in the summary.
+test that failed gets one more try, in a new guest that lives in slow time, for
+which the host is fast; it is named in the summary.
 A complaint of the kernel is never forgiven: it fails the run.
 """
 
@@ -49,9 +50,10 @@ def machine(request: pytest.FixtureRequest) -> tuple[str, int]:
 def guest(
     request: pytest.FixtureRequest, machines: Machines, machine: tuple[str, int]
 ) -> Iterator[Guest]:
+    again = getattr(request.node, "execution_count", 1) > 1
     if request.node.get_closest_marker("fresh"):
         machines.drop()
-    running = machines.get(*machine)
+    running = machines.get(*machine, again)
     shares = request.node.get_closest_marker("keeps_modules")
     if not shares:
         running.unload()

@@ -120,7 +120,11 @@ def watched() -> bool:
 @inside(modules=SCHED)
 def test_the_session_of_whoever_starves_is_raised_and_restored(before: int) -> None:
     others = everybody()
-    with helped(), starving("group"), receiving(partial(set_session, before)) as receiver:
+    with (
+        helped(),
+        starving("group", hold=500),
+        receiving(partial(set_session, before)) as receiver,
+    ):
         calm()
         with flood(receiver.port):
             wait_for(partial(is_raised, receiver, max(before - 5, -20)))

@@ -683,7 +683,7 @@ def test_what_is_left_of_a_lent_priority_is_taken_back() -> None:
 
 @inside(modules=SCHED)
 def test_equals_take_turns_where_a_boost_does_not_help() -> None:
-    with starving("nice", hogs=1, elect=1), receiving() as one, receiving() as other:
+    with starving("nice", hogs=1, elect=1, hold=LONG), receiving() as one, receiving() as other:
         seen = Counting()
         calm()
         with flood(one.port, other.port):
