@@ -44,7 +44,7 @@
 #define UNDER_WAY_MS	100	/* a fork is seldom longer */
 #define ADAPT		HZ	/* between two steps of an automatic number of elected */
 #define KNOWN_NEED	5	/* ticks of a boost that tell how much a thread needs */
-#define WEAK_AFTER	10	/* ticks in which the buffer stayed full although raised */
+#define WEAK_AFTER	5	/* ticks in which the buffer stayed full although raised */
 #define VAIN_AFTER	100	/* the same, where others want the place */
 #define OTHER_AFTER	10	/* ticks in which somebody else was the receiver */
 
@@ -76,7 +76,7 @@ enum refusal {
  * @sk: the socket that fills, held from CHOSEN to OVER
  * @cookie: its cookie
  * @rank: of the thread before
- * @until: jiffies at which the boost ends unless the socket still fills
+ * @until: jiffies at which the boost ends unless the socket, or another, still fills
  * @changed: jiffies of the last change of the thread
  * @ordered: jiffies of its last change of place among those raised
  * @exec_id: of the program that it ran when elected
@@ -313,10 +313,13 @@ static struct task_struct *receiver(const struct pflow_sock *entry)
 
 /*
  * One that did not run although raised waits for something else than its turn, and for
- * one that others had to make room for it is their turn.
+ * one that others had to make room for it is their turn. From a lever that was not
+ * enough to the next is one change.
  */
 static u32 apart_from(const struct slot *last)
 {
+	if (last->end == END_WEAK)
+		return 0;
 	if (last->end == END_VAIN || (last->end == END_EXPIRED && !last->boosted_ns))
 		return HZ;
 	return msecs_to_jiffies(sched_knob(SCHED_KNOB_APART));
@@ -389,8 +392,10 @@ static int elect(struct pflow_sock *entry, struct sock *sk)
 	if (!task)
 		return REFUSED_UNKNOWN;
 	slot = slot_of(task);
-	if (slot && slot->state != GHOST)
-		return -1;	/* by another socket of its own, already */
+	if (slot && slot->state != GHOST) {
+		slot->until = hold_until();	/* another socket of its own fills too */
+		return -1;
+	}
 	rank = pflow_task_rank(task);
 	refusal = worthy(task, rank, slot, &lever);
 	if (refusal >= 0)

@@ -244,19 +244,21 @@ class Receiver:
 
     def _serve(self) -> None:
         self._sock = udp(rcvbuf=BUFFER)
+        self._others: list[socket.socket] = []
         # What is executed must not close it, or that would be why the boost ends.
         self._sock.set_inheritable(True)
         self._its.send(struct.pack("2I", threading.get_native_id(), port_of(self._sock)))
         while True:
-            sockets = [self._its] if self._sock.fileno() < 0 else [self._its, self._sock]
+            sockets = [s for s in (self._its, self._sock, *self._others) if s.fileno() >= 0]
             ready, _, _ = select.select(sockets, [], [])
             if self._its in ready:
                 command = self._its.recv(100).decode()
                 if command == "leave":
                     return
                 self._its.send(struct.pack("I", getattr(self, f"_do_{command}")()))
-            elif self._sock in ready:
-                self._sock.recv(2000)
+                continue
+            for sock in ready:
+                sock.recv(2000)
                 spin(self._work)
                 time.sleep(self._pause)
 
@@ -265,6 +267,10 @@ class Receiver:
     def _do_close(self) -> int:
         self._sock.close()
         return 0
+
+    def _do_open(self) -> int:
+        self._others.append(udp(rcvbuf=BUFFER))
+        return port_of(self._others[-1])
 
     def _do_drain(self) -> int:
         with suppress(BlockingIOError):
@@ -333,6 +339,10 @@ class Receiver:
 
     def close(self) -> None:
         self._tell("close")
+
+    def open(self) -> int:
+        """It receives on one more socket; its port."""
+        return self._tell("open")
 
     def drain(self) -> None:
         self._tell("drain")

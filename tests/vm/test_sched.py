@@ -682,6 +682,19 @@ def test_what_is_left_of_a_lent_priority_is_taken_back() -> None:
 
 
 @inside(modules=SCHED)
+def test_another_socket_of_its_own_prolongs_a_boost() -> None:
+    with starving("nice", hold=300), receiving() as receiver:
+        another = receiver.open()
+        seen = Counting()
+        raise_up(receiver, "nice")
+        with flood(another):
+            time.sleep(1.5)
+            assert seen["elected"] == 1
+            assert not seen["restored expired"]
+        wait_for(partial(is_restored, receiver))
+
+
+@inside(modules=SCHED)
 def test_equals_take_turns_where_a_boost_does_not_help() -> None:
     with starving("nice", hogs=1, elect=1, hold=LONG), receiving() as one, receiving() as other:
         seen = Counting()
