@@ -9,140 +9,32 @@ is asserted on all that any setting touches.
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 
-from experiments.counters import early_drops, metric
+from experiments import mm
+from experiments.settings import (
+    FOUR_MIB,
+    Early,
+    Modules,
+    RealTime,
+    Scaled,
+    Sessions,
+    Setting,
+    ShedAll,
+    Sysctl,
+    TcpBuffers,
+)
 from rig.guest import Guest
-from rig.kernels import REPO, Kernel
 
-FOUR_MIB = 4 << 20
 OFF = ("stock", "stock2")
-DROPPED_METRIC = "packetflow_filter_dropped_total"
-Early = dict[int, dict[str, int]]  # packets by port and reason
-
-
-class Setting:
-    """One change to the guest; the base changes nothing."""
-
-    # Whether the sockets' own drop counters contain what early() tells.
-    counted_by_socket = False
-
-    def enter(self, guest: Guest, ports: Sequence[int]) -> None:
-        """Put the guest into this state; ports in order of priority."""
-
-    def started(self, guest: Guest, pids: Sequence[int]) -> None:
-        """The receivers run now, these in order of priority; they end before leave()."""
-
-    def leave(self, guest: Guest) -> None:
-        """Undo enter()."""
-
-    def early(self, guest: Guest, ports: Sequence[int]) -> Early:
-        """What this setting has dropped before the sockets since enter()."""
-        return {}
-
-    def decided(self, guest: Guest) -> dict[str, float]:
-        """Drops it decided on by reason, carried out or not."""
-        return {}
-
-
-class Sysctl(Setting):
-    def __init__(self, **values: int) -> None:
-        self.values = {f"/proc/sys/{name.replace('__', '/')}": v for name, v in values.items()}
-        self.before: dict[str, str] = {}
-
-    def enter(self, guest: Guest, ports: Sequence[int]) -> None:
-        for path, value in self.values.items():
-            self.before[path] = guest.read(path).strip()
-            guest.write(path, str(value))
-
-    def leave(self, guest: Guest) -> None:
-        for path, value in self.before.items():
-            guest.write(path, value)
-
-
-class RealTime(Setting):
-    """The first receiver runs before all others, by hand: the ceiling of scheduling."""
-
-    def started(self, guest: Guest, pids: Sequence[int]) -> None:
-        guest.run(["chrt", "--rr", "--pid", "1", str(pids[0])])
-
-
-class Sessions(Setting):
-    """The program that raises sessions, where that is pf_sched's lever."""
-
-    def enter(self, guest: Guest, ports: Sequence[int]) -> None:
-        guest.load("pf_sched", sched={"lever": "group"})
-        self.program = guest.spawn([str(REPO / "tools" / "packetflow-group")], nice=-20)
-
-    def leave(self, guest: Guest) -> None:
-        self.program.signal()
-        self.program.wait()
-        guest.unload()
-
-
-class ShedAll(Setting):
-    """nftables drops everything for the lower receivers: the ceiling of dropping."""
-
-    TABLE = "inet packetflow_shed_all"
-
-    def enter(self, guest: Guest, ports: Sequence[int]) -> None:
-        hook = "type filter hook prerouting priority raw;"
-        rules = "\n".join(f"udp dport {port} counter drop" for port in ports[1:])
-        table = f"table {self.TABLE} {{ chain shed {{\n{hook}\n{rules}\n}}\n}}\n"
-        guest.write("/run/shed-all.nft", table)
-        guest.run(["nft", "-f", "/run/shed-all.nft"])
-
-    def leave(self, guest: Guest) -> None:
-        guest.run(f"nft delete table {self.TABLE}")
-
-    def early(self, guest: Guest, ports: Sequence[int]) -> Early:
-        listing = json.loads(guest.run(f"nft -j list table {self.TABLE}").out)
-        rules = [entry["rule"]["expr"] for entry in listing["nftables"] if "rule" in entry]
-        dropped = (
-            next(part["counter"]["packets"] for part in rule if "counter" in part) for rule in rules
-        )
-        return {port: {"shed": count} for port, count in zip(ports[1:], dropped, strict=True)}
-
-
-class Modules(Setting):
-    """The suite's own modules; none named: every one that is built.
-
-    Parameters go by module, as in Guest.load().
-    """
-
-    def __init__(self, *names: str, **parameters: Mapping[str, object]) -> None:
-        self.names = names
-        self.parameters = parameters
-        self.counted_by_socket = parameters.get("filter", {}).get("mode") != "observe"
-
-    def enter(self, guest: Guest, ports: Sequence[int]) -> None:
-        guest.load(*(self.names or built(guest.kernel)), **self.parameters)
-
-    def leave(self, guest: Guest) -> None:
-        guest.unload()
-
-    def early(self, guest: Guest, ports: Sequence[int]) -> Early:
-        if not self.counted_by_socket:
-            return {}
-        return early_drops(guest.read("/proc/packetflow/sockets"), ports)
-
-    def decided(self, guest: Guest) -> dict[str, float]:
-        return metric(guest.read("/proc/packetflow/metrics"), DROPPED_METRIC, "reason")
-
-
-def built(kernel: Kernel) -> list[str]:
-    """The modules that the build for this kernel holds."""
-    names = ("pf_filter", "pf_sched", "pf_mm")
-    return [name for name in names if (kernel.build / name / f"{name}.ko").exists()]
-
 
 SETTINGS = {
     "stock": lambda: Setting(),
     "stock2": lambda: Setting(),
     "shed-all": lambda: ShedAll(),
     "rmem4m": lambda: Sysctl(net__core__rmem_max=FOUR_MIB, net__core__rmem_default=FOUR_MIB),
+    "tcp4m": lambda: TcpBuffers(FOUR_MIB),
     "autogroup-on": lambda: Sysctl(kernel__sched_autogroup_enabled=1),
     "autogroup-off": lambda: Sysctl(kernel__sched_autogroup_enabled=0),
     "rr-by-hand": lambda: RealTime(),
@@ -154,7 +46,9 @@ SETTINGS = {
     "sched-deadline": lambda: Modules("pf_sched", sched={"lever": "deadline"}),
     "sched-rr": lambda: Modules("pf_sched", sched={"lever": "rr"}),
     "both": lambda: Modules("pf_filter", "pf_sched"),
+    "mm": lambda: Modules("pf_mm"),
     "all": lambda: Modules(),
+    "all-scaled": lambda: Scaled(),
 }
 
 
@@ -204,6 +98,11 @@ class Arm:
             found |= setting.decided(guest)
         return found
 
+    def granted(self, guest: Guest) -> mm.Granted | None:
+        """What pf_mm has added to buffers; None where it is not loaded."""
+        found = (setting.granted(guest) for setting in self.settings)
+        return next((one for one in found if one is not None), None)
+
 
 def arms(names: Sequence[str], beneath: Sequence[str] = (), again: Sequence[str] = ()) -> list[Arm]:
     """These arms, with both stock ones whether named or not.
@@ -217,7 +116,12 @@ def arms(names: Sequence[str], beneath: Sequence[str] = (), again: Sequence[str]
 
 def state(guest: Guest) -> dict[str, str]:
     """All of the guest that any setting touches."""
-    sysctls = ("net/core/rmem_max", "net/core/rmem_default", "kernel/sched_autogroup_enabled")
+    sysctls = (
+        "net/core/rmem_max",
+        "net/core/rmem_default",
+        "net/ipv4/tcp_rmem",
+        "kernel/sched_autogroup_enabled",
+    )
     found = {name: guest.read(f"/proc/sys/{name}").strip() for name in sysctls}
     found["rules"] = guest.run("nft list ruleset").out
     modules = [line.split()[0] for line in guest.read("/proc/modules").splitlines()]

@@ -13,8 +13,8 @@ a drop nobody reads the socket, whose buffer is full:
     common_idle   received, pf_common loaded
     filter_idle   received, pf_common and pf_filter loaded
     sched_idle, mm_idle, all_idle    the same for the other modules, once built
-    sched_busy, all_busy    so long that the processor counts as one without idle time,
-                  at which pf_sched arms its hook
+    sched_busy, mm_busy, all_busy    so long that the processor counts as one without idle
+                  time, at which pf_sched and pf_mm arm their hooks
     disabled      received, pf_common and pf_filter loaded, enable = 0
     early_drop    dropped by pf_filter since the socket is full
     stock_100k, filter_100k    received, with 100 000 more sockets open, of which pf_common
@@ -42,9 +42,9 @@ import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from experiments.arms import Modules, Setting, ShedAll, built
 from experiments.latency import ping_pong
 from experiments.result import Json, columns, heading
+from experiments.settings import Modules, Setting, ShedAll
 from rig.guest import Guest
 from rig.kernels import Kernel
 from rig.traffic import programs
@@ -99,8 +99,10 @@ def cost_arms(modules: list[str]) -> dict[str, CostArm]:
         arms[f"{name.removeprefix('pf_')}_idle"] = CostArm(Modules(name))
     if len(modules) > 1:
         arms["all_idle"] = CostArm(Modules())
-    if "pf_sched" in modules:
-        arms["sched_busy"] = CostArm(Modules("pf_sched"), packets=LONG)
+    armed = [name for name in ("pf_sched", "pf_mm") if name in modules]
+    for name in armed:
+        arms[f"{name.removeprefix('pf_')}_busy"] = CostArm(Modules(name), packets=LONG)
+    if armed:
         arms["all_busy"] = CostArm(Modules(), packets=LONG)
     if "pf_filter" in modules:
         arms["disabled"] = CostArm(Disabled("pf_filter"))
@@ -138,7 +140,7 @@ def measure(guest: Guest, arm: CostArm, path: str) -> Cost:
 
 def run(kernel: Kernel, repeats: int, say: Callable[[str], None]) -> Json:
     """Every arm by both paths, repeated in turn in one boot."""
-    arms = cost_arms(built(kernel))
+    arms = cost_arms(kernel.modules)
     found: dict[tuple[str, str], list[Cost]] = {
         (name, path): [] for name, arm in arms.items() for path in arm.paths()
     }

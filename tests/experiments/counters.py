@@ -77,6 +77,11 @@ def metric(text: str, name: str, label: str) -> dict[str, float]:
     return found
 
 
+def value(text: str, name: str) -> float:
+    """The one sample of a metric; LookupError if there is none."""
+    return metric(text, name, "")[""]
+
+
 def table(text: str) -> list[dict[str, str]]:
     """A text table whose first line names the columns."""
     lines = text.splitlines()

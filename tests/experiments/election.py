@@ -19,9 +19,9 @@ import statistics
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from experiments.arms import Modules
 from experiments.competitors import Competitors
 from experiments.result import Json, columns, heading
+from experiments.settings import Modules
 from rig.guest import Guest
 from rig.kernels import Kernel
 from rig.traffic import LIGHT, programs

@@ -33,22 +33,31 @@ H1 = Load(ports=(5000,), nices=(0,), pps=OFFERED_PPS, competitors=COMPETITORS)
 
 
 def calibrate(guest: Guest, pps: float, say: Callable[[str], None]) -> int:
-    """The loops a packet with which the receiver takes NEED from a task that only computes.
+    """The loops a packet with which the receiver takes NEED of the processor."""
+    shares = calibration(guest, NEED, pps, say)
+    return loops_for(NEED, shares) if len(shares) > 1 else 0
+
+
+def calibration(
+    guest: Guest, need: float, pps: float, say: Callable[[str], None]
+) -> dict[int, float]:
+    """By loops a packet, the share that a receiver takes from a task that only computes.
 
     An idle processor would not tell: to fall asleep and wake up costs time of its own.
-    From what it takes without any work on, the share grows with the loops.
+    From what it takes without any work on, the share grows with the loops; the last of
+    them come near the need, where there is work that does.
     """
     loops_per_us = float(guest.run([str(programs() / "udp_recv"), "--calibrate"]).out)
     shares = {0: taken(guest, pps, 0)}
     say(f"without work the receiver takes {shares[0]:.0%} of the processor")
-    loops = round((NEED - shares[0]) * 1e6 / pps * loops_per_us)
+    loops = round((need - shares[0]) * 1e6 / pps * loops_per_us)
     for _ in range(CALIBRATION_ROUNDS):
         if loops <= 0:
-            return 0
+            break
         shares[loops] = taken(guest, pps, loops)
         say(f"work: with {loops} loops a packet it takes {shares[loops]:.0%}")
-        loops = loops_for(NEED, shares)
-    return loops
+        loops = loops_for(need, shares)
+    return shares
 
 
 def loops_for(need: float, shares: Mapping[int, float]) -> int:

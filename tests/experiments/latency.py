@@ -7,7 +7,7 @@ import re
 import signal
 from collections.abc import Sequence
 
-from experiments.arms import Setting
+from experiments.settings import Setting
 from rig.guest import Guest
 from rig.traffic import await_bound
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from experiments import cost, demo, election, result, runner, t1
+from experiments import cost, curve, demo, election, result, runner, s1, show, t1, t1b
 from experiments.arms import SETTINGS
 from experiments.progress import Say
 from rig.kernels import REPO, SERIES, kernel
@@ -23,9 +23,7 @@ def parser() -> argparse.ArgumentParser:
     commands = top.add_subparsers(required=True, metavar="EXPERIMENT")
     for name, plan in runner.EXPERIMENTS.items():
         command = commands.add_parser(name, help=plan.about)
-        command.add_argument(
-            "--seconds", type=float, default=plan.seconds, help="measured in a run (%(default)g)"
-        )
+        add_seconds(command, plan.seconds)
         command.set_defaults(do=run_experiment, experiment=name)
         # iperf3 closes its sockets too early to tell each receiver's drops, and does no work.
         add_load(command, sorted(TOOLS) if name == "U1" else ["light"], plan.pps)
@@ -40,6 +38,22 @@ def parser() -> argparse.ArgumentParser:
         add_dilation(command)
         add_arms(command, t1.ARMS)
         add_common(command)
+    command = commands.add_parser("T1b", help=t1b.ABOUT)
+    add_seconds(command, t1b.SECONDS)
+    command.set_defaults(do=run_t1b)
+    add_dilation(command)
+    add_arms(command, t1b.ARMS)
+    add_common(command)
+    command = commands.add_parser("S1", help=s1.ABOUT)
+    add_seconds(command, s1.SECONDS)
+    command.add_argument(
+        "--picture", type=Path, action="append", default=[], metavar="FILE", help="draw it there"
+    )
+    command.set_defaults(do=run_s1)
+    add_pps(command, s1.S1.pps)
+    add_dilation(command)
+    add_arms(command, s1.ARMS)
+    add_common(command)
     command = commands.add_parser("cost", help="instructions a packet, deterministic")
     command.add_argument("--repeat", type=int, default=2, metavar="N", help="of each arm (2)")
     command.set_defaults(do=run_cost)
@@ -63,13 +77,23 @@ def add_arms(command: argparse.ArgumentParser, default: str) -> None:
 
 def add_load(command: argparse.ArgumentParser, tools: list[str], pps: float) -> None:
     command.add_argument("--tool", default="light", choices=tools, help="(light)")
+    add_pps(command, pps)
+    add_dilation(command)
+
+
+def add_pps(command: argparse.ArgumentParser, pps: float) -> None:
     command.add_argument(
         "--pps",
         type=float,
         default=pps,
         help="sent to each receiver, in the guest's time (%(default)s)",
     )
-    add_dilation(command)
+
+
+def add_seconds(command: argparse.ArgumentParser, seconds: float) -> None:
+    command.add_argument(
+        "--seconds", type=float, default=seconds, help="measured in a run (%(default)g)"
+    )
 
 
 def add_dilation(command: argparse.ArgumentParser) -> None:
@@ -100,7 +124,6 @@ def run_experiment(options: argparse.Namespace) -> None:
             options.pps,
             say,
         )
-    print(result.drop_table(found) if "-drops" in options.experiment else result.table(found))
     keep(options, found)
 
 
@@ -109,20 +132,32 @@ def run_t1(options: argparse.Namespace) -> None:
     with runner.booted(kernel(options.kernel), options.dilation, say) as guest:
         arms = options.arms.split(",")
         found = t1.run(options.experiment, guest, arms, options.repeat, options.packets, say)
-    print(t1.table(found))
     keep(options, found)
+
+
+def run_t1b(options: argparse.Namespace) -> None:
+    say = Say()
+    with runner.booted(kernel(options.kernel), options.dilation, say) as guest:
+        arms = options.arms.split(",")
+        found = t1b.run(guest, arms, options.repeat, options.seconds, say)
+    keep(options, found)
+
+
+def run_s1(options: argparse.Namespace) -> None:
+    say = Say()
+    with runner.booted(kernel(options.kernel), options.dilation, say) as guest:
+        arms = options.arms.split(",")
+        found = s1.run(guest, arms, options.repeat, options.seconds, options.pps, say)
+    keep(options, found)
+    curve.picture(found, options.picture)
 
 
 def run_cost(options: argparse.Namespace) -> None:
-    found = cost.run(kernel(options.kernel), options.repeat, Say())
-    print(cost.table(found))
-    keep(options, found)
+    keep(options, cost.run(kernel(options.kernel), options.repeat, Say()))
 
 
 def run_election(options: argparse.Namespace) -> None:
-    found = election.run(kernel(options.kernel), Say())
-    print(election.table(found))
-    keep(options, found)
+    keep(options, election.run(kernel(options.kernel), Say()))
 
 
 def run_demo(options: argparse.Namespace) -> None:
@@ -137,6 +172,8 @@ def run_demo(options: argparse.Namespace) -> None:
 
 
 def keep(options: argparse.Namespace, found: result.Json) -> None:
+    """Show the result, and write it down if that is wanted."""
+    print(show.table(found))
     if options.json:
         result.write(options.json, found)
 

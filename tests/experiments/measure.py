@@ -20,8 +20,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from experiments import counters
+from experiments import buffers, counters
 from experiments.arms import Arm
+from experiments.buffers import Buffers
 from experiments.competitors import Competitors
 from rig.guest import Guest
 from rig.link import TAP
@@ -44,6 +45,8 @@ class Load:
     work: int = 0  # busy loops a packet
     rcvbuf: int = 0
     competitors: int = 0  # tasks that only compute
+    poisson: bool = False  # arrivals, in place of constant gaps
+    watched: bool = False  # the buffers, and what is given back of them
 
 
 @dataclass(frozen=True)
@@ -79,6 +82,7 @@ class Run:
     competitors: float  # the same: what all of them got together
     decided: dict[str, float]  # early drops by reason, in the suite's own count
     warnings: list[str]
+    buffers: Buffers | None = None  # where they were watched
 
     @property
     def unaccounted(self) -> int:
@@ -97,14 +101,17 @@ def measure(guest: Guest, arm: Arm, load: Load, tool: Tool, seconds: float) -> R
         ]
         arm.started(guest, [receiver.process.pid for receiver in receivers])
         competitors = Competitors(guest, load.competitors)
+        watch = buffers.Watch(guest, load.ports) if load.watched else None
         before, cpu, spent = lost(guest), cpu_time(guest), competitors.spent()
-        sent = tool.send(flows, load.size, WARM_UP + seconds + TAIL, guest.dilation)
+        sent = tool.send(flows, load.size, WARM_UP + seconds + TAIL, guest.dilation, load.poisson)
         idle = counters.idle_share(cpu, cpu_time(guest))
         share = counters.share(spent, competitors.spent())
         competitors.end()
+        queued = watch.end() if watch else 0
         await_quiet(guest, load.ports)
         after = lost(guest)
         early, decided = arm.early(guest, load.ports), arm.decided(guest)
+        granted = buffers.given_back(guest, arm) if watch else None
         received = [receiver.finish() for receiver in receivers]
     accounts = account(
         [sent.packets[port] for port in load.ports],
@@ -129,13 +136,14 @@ def measure(guest: Guest, arm: Arm, load: Load, tool: Tool, seconds: float) -> R
         share,
         decided,
         sent.warnings,
+        buffers.found(received, queued, granted) if granted else None,
     )
 
 
-def rates(received: Sequence[Received], seconds: float) -> list[float]:
+def rates(received: Sequence[Received], seconds: float, warm_up: float = WARM_UP) -> list[float]:
     """Packets a second of each receiver in the measured period."""
     starts = [one.first_ns for one in received if one.packets]
-    begin = min(starts, default=0) + WARM_UP * 1e9
+    begin = min(starts, default=0) + warm_up * 1e9
     end = begin + seconds * 1e9
     return [(one.by(end) - one.by(begin)) / seconds for one in received]
 

@@ -28,6 +28,12 @@ of priority:
       accounts          [repeat], packets of the whole run: seconds, sent, received,
                         socket_drops, early_drops, receive_drops (by the counters of
                         the tap, the device and the backlog), unaccounted
+      and where the buffers were watched (B1, S1), in bytes as the kernel counts them:
+      rcvbuf_bytes        [repeat][receiver], the largest size while the load lasted
+      queued_bytes_peak   [repeat], in the buffers of all receivers at one time
+      granted_bytes_peak  [repeat], by pf_mm; this and what follows 0 without it
+      budget_bytes        [repeat], what pf_mm may grant
+      given_back          [repeat], bytes still granted some seconds after the load
 """
 
 from __future__ import annotations
@@ -39,6 +45,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from experiments import buffers
 from experiments.arms import OFF
 from experiments.measure import Account, Load, Run
 from rig.guest import Guest
@@ -58,6 +65,7 @@ def arm_json(runs: Sequence[Run]) -> Json:
 
     offered = per_second(lambda one: one.sent)
     received = [[round(one.received_pps, 1) for one in run.accounts] for run in runs]
+    watched = [run.buffers for run in runs if run.buffers]
     return {
         "offered_pps": [statistics.median(column) for column in zip(*offered, strict=True)],
         "received_pps": received,
@@ -70,6 +78,7 @@ def arm_json(runs: Sequence[Run]) -> Json:
         "early_by_reason": [[one.early for one in run.accounts] for run in runs],
         "decided": [run.decided for run in runs],
         "accounts": [closing(run) for run in runs],
+        **(buffers.arm_json(watched) if watched else {}),
     }
 
 
@@ -165,6 +174,12 @@ def table(result: Json) -> str:
     foot = f"noise (spread of the stock arms): {result['noise'] / 1e3:.1f} kpps; "
     foot += "top: share of what was sent to the first; unaccounted: of what was sent, the worst run"
     return "\n".join([title, *columns(rows), foot])
+
+
+def buffer_table(result: Json) -> str:
+    """The result, and what the buffers were."""
+    title = "buffers in KiB, median for each receiver, otherwise the most of the repeats"
+    return "\n".join([table(result), "", title, *columns(buffers.rows(result))])
 
 
 def drop_table(result: Json) -> str:

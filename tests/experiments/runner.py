@@ -18,7 +18,7 @@ from experiments.h1 import h1
 from experiments.measure import Load, Run, measure
 from experiments.result import Json, result_json
 from experiments.u1 import OFFERED_PPS as U1_PPS
-from experiments.u1 import u1, u1w
+from experiments.u1 import b1, u1, u1w
 from rig.guest import Guest
 from rig.kernels import Kernel
 from rig.traffic import Tool
@@ -45,6 +45,11 @@ EXPERIMENTS = {
     "U1": Experiment("receivers of nice 0, 5 and 10 under overload", u1),
     "U1w": Experiment("the same, each packet costing its receiver work", u1w),
     "U1-drops": Experiment("U1, and where each receiver's packets died", u1),
+    "B1": Experiment(
+        "U1, and how large and how full the receivers' buffers were",
+        b1,
+        arms="stock,mm,filter+mm,all,rmem4m",
+    ),
     "H1": Experiment(
         "a working receiver beside tasks that only compute, with and without autogroup",
         h1,

@@ -140,7 +140,7 @@ def table(result: Json) -> str:
         heads += [f"nice {nice}", "to stock"]
     rows = [[*heads, "competitors", "idle", "sent again"]]
     for name, arm in found.items():
-        stock = list(zip(*stock_rows(name, found), strict=True))
+        stock = list(zip(*stock_rows(name, found, "seconds"), strict=True))
         row = [name]
         for i, values in enumerate(zip(*arm["seconds"], strict=True)):
             middle = statistics.median(values)
@@ -158,9 +158,9 @@ def table(result: Json) -> str:
     return "\n".join([title, *columns(rows), foot])
 
 
-def stock_rows(name: str, found: Mapping[str, Json]) -> list[list[float]]:
-    """The runs of both stock arms with the further settings of this one, or else without."""
+def stock_rows(name: str, found: Mapping[str, Json], figure: str) -> list[list[float]]:
+    """The figure in the runs of both stock arms, with this one's further settings if possible."""
     further = name.split("+")[1:]
     joined = ["+".join([one, *further]) for one in OFF]
     names = [one for one in joined if one in found] or OFF
-    return [row for one in names for row in found[one]["seconds"]]
+    return [row for one in names for row in found[one][figure]]

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""U1: three UDP floods to receivers of nice 0, 5 and 10; U1w: the same with work.
+"""U1: three UDP floods to receivers of nice 0, 5 and 10; U1w: the same with work; B1:
+U1, with a look at the buffers.
 
 In U1w every packet costs its receiver as much busy work as lets one receiver
 alone, with a 4 MiB buffer, take CAPACITY of what it is sent. That loop count is
@@ -52,3 +53,7 @@ def u1(guest: Guest, pps: float, say: Callable[[str], None]) -> Load:
 
 def u1w(guest: Guest, pps: float, say: Callable[[str], None]) -> Load:
     return replace(U1, pps=pps, work=calibrate(guest, pps, say))
+
+
+def b1(guest: Guest, pps: float, say: Callable[[str], None]) -> Load:
+    return replace(U1, pps=pps, watched=True)

@@ -18,6 +18,7 @@ CACHE = Path(os.environ.get("PACKETFLOW_CACHE", "/var/cache/packetflow"))
 REPO = Path(__file__).resolve().parents[2]
 
 SERIES = ("6.1", "6.12", "7.2")
+OPTIONAL = ("pf_filter", "pf_sched", "pf_mm")  # the project's modules beside pf_common
 
 
 @dataclass(frozen=True)
@@ -33,6 +34,11 @@ class Kernel:
     def build(self) -> Path:
         """Where the project's modules for this kernel are built."""
         return REPO / os.environ.get("PACKETFLOW_BUILD", "build") / self.version
+
+    @property
+    def modules(self) -> list[str]:
+        """Those of OPTIONAL that the build for this kernel holds."""
+        return [name for name in OPTIONAL if (self.build / name / f"{name}.ko").exists()]
 
 
 def kernel(name: str) -> Kernel:

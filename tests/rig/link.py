@@ -13,6 +13,8 @@ from contextlib import contextmanager
 TAP = "pf0"
 SENDER4, GUEST4 = "10.77.0.1", "10.77.0.2"
 SENDER6, GUEST6 = "fd77::1", "fd77::2"
+NETWORK4 = "10.77.0.0"
+BEYOND_REACH = 20_000  # segments
 SENDER_MAC, GUEST_MAC = "02:77:00:00:00:01", "02:77:00:00:00:02"
 
 
@@ -49,6 +51,17 @@ def tap(queues: int) -> Iterator[list[str]]:
         yield ["-netdev", backend, "-device", device]
     finally:
         _ip("link", "delete", TAP)
+
+
+@contextmanager
+def unlimited() -> Iterator[None]:
+    """TCP streams to the guest start with a congestion window beyond reach."""
+    route = (f"{NETWORK4}/24", "dev", TAP, "src", SENDER4)
+    _ip("route", "replace", *route, "initcwnd", str(BEYOND_REACH))
+    try:
+        yield
+    finally:
+        _ip("route", "replace", *route)
 
 
 def _ip(*arguments: str, input: str | None = None) -> None:

@@ -51,13 +51,16 @@ class Received:
 
     ``samples`` are (nanoseconds, datagrams so far), on a clock that starts
     anywhere; ``first_ns`` is the arrival of the first datagram on that clock.
-    ``socket_drops`` is the socket's own count, None where it cannot be known.
+    ``socket_drops`` is the socket's own count, ``rcvbuf`` the largest size that its
+    buffer had, in bytes as the kernel counts; None where they cannot be known. Of a
+    stream that is cut into nothing, bytes stand for datagrams.
     """
 
     packets: int
     socket_drops: int | None
     first_ns: int
     samples: list[tuple[int, int]]
+    rcvbuf: int | None = None
 
     def by(self, when_ns: float) -> float:
         """Datagrams received by a moment, interpolated between samples."""
@@ -86,7 +89,12 @@ class Tool(Protocol):
     ) -> Receiver: ...
 
     def send(
-        self, flows: Sequence[Flow], size: int, seconds: float, dilation: float = 1
+        self,
+        flows: Sequence[Flow],
+        size: int,
+        seconds: float,
+        dilation: float = 1,
+        poisson: bool = False,
     ) -> Sent: ...
 
 
@@ -133,7 +141,7 @@ class LightReceiver:
         seen = json.loads(self.process.wait(20).out)
         samples = [(ns, count) for ns, count in seen["samples"]]
         samples.append((seen["end_ns"], seen["received"]))
-        return Received(seen["received"], seen["drops"], seen["first_ns"], samples)
+        return Received(seen["received"], seen["drops"], seen["first_ns"], samples, seen["rcvbuf"])
 
 
 class Light:
@@ -144,8 +152,16 @@ class Light:
     ) -> Receiver:
         return LightReceiver(guest, port, nice, work, rcvbuf)
 
-    def send(self, flows: Sequence[Flow], size: int, seconds: float, dilation: float = 1) -> Sent:
-        command = [str(programs() / "udp_send"), "-s", str(size), "-t", str(seconds * dilation)]
+    def send(
+        self,
+        flows: Sequence[Flow],
+        size: int,
+        seconds: float,
+        dilation: float = 1,
+        poisson: bool = False,
+    ) -> Sent:
+        command = [str(programs() / "udp_send"), *(["-P"] if poisson else [])]
+        command += ["-s", str(size), "-t", str(seconds * dilation)]
         command += [GUEST4, *(f"{flow.port}:{flow.pps / dilation}" for flow in flows)]
         done = subprocess.run(
             on_sender_core(command),
@@ -194,7 +210,16 @@ class Iperf3:
             raise ValueError("iperf3 receivers take no work and no buffer size")
         return Iperf3Receiver(guest, port, nice)
 
-    def send(self, flows: Sequence[Flow], size: int, seconds: float, dilation: float = 1) -> Sent:
+    def send(
+        self,
+        flows: Sequence[Flow],
+        size: int,
+        seconds: float,
+        dilation: float = 1,
+        poisson: bool = False,
+    ) -> Sent:
+        if poisson:
+            raise ValueError("iperf3 sends at constant rates only")
         clients = []
         for flow in flows:
             command = ["iperf3", "-c", GUEST4, "-p", str(flow.port), "-u", "-J"]
@@ -236,14 +261,38 @@ class StreamReceiver:
 
 def send_streams(ports: Sequence[int], messages: int, size: int, dilation: float = 1) -> int:
     """One stream of so many messages to each port, together; gives the retransmissions."""
-    command = [str(programs() / "tcp_send"), "-n", str(messages), "-s", str(size)]
+    return _send_streams(ports, ["-n", str(messages), "-s", str(size)], 0, dilation)
+
+
+def _send_streams(ports: Sequence[int], options: list[str], seconds: float, dilation: float) -> int:
+    """Run tcp_send, which is to send for so long, or else so much."""
+    command = [str(programs() / "tcp_send"), *options, GUEST4, *map(str, ports)]
     done = subprocess.run(
-        on_sender_core([*command, GUEST4, *map(str, ports)]),
+        on_sender_core(command),
         stdout=subprocess.PIPE,
         check=True,
-        timeout=STREAM_SECONDS * dilation,
+        timeout=(seconds + STREAM_SECONDS) * dilation,
     )
     return int(json.loads(done.stdout)["retransmitted"])
+
+
+class BulkReceiver:
+    """tcp_bulk in a session of its own, for one stream that it reads in bursts."""
+
+    def __init__(self, guest: Guest, port: int, nice: int, pause_ms: int) -> None:
+        command = [str(programs() / "tcp_bulk"), "-p", str(pause_ms), str(port)]
+        self.process = guest.spawn(command, nice=nice, new_session=True)
+        await_bound(guest, "tcp", port)
+
+    def finish(self) -> Received:
+        seen = json.loads(self.process.wait(20).out)
+        samples = [(ns, count) for ns, count in seen["samples"]]
+        return Received(samples[-1][1], None, seen["first_ns"], samples, seen["rcvbuf"])
+
+
+def send_bulk(ports: Sequence[int], seconds: float, dilation: float = 1) -> int:
+    """One stream to each port for so long, together; gives the retransmissions."""
+    return _send_streams(ports, ["-t", str(seconds * dilation)], seconds, dilation)
 
 
 LIGHT: Tool = Light()

@@ -3,8 +3,9 @@
 
 import pytest
 from experiments import chart, cost, counters, h1, result, t1
-from experiments.arms import SETTINGS, Arm, Modules, arms
+from experiments.arms import SETTINGS, Arm, arms
 from experiments.measure import Account, Load, Run, account, rates
+from experiments.settings import Modules
 from hypothesis import given
 from hypothesis import strategies as st
 from rig.guest import Guest

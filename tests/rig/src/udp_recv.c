@@ -10,7 +10,8 @@
  * It ends on SIGTERM, SIGINT or after -t seconds: then takes what still waits
  * in the buffer, without work, and prints one JSON object. "drops" is what
  * `ss -m` shows as d, the socket's own count of what it lost; "lost" is what the
- * sequence numbers say, if it was one flow.
+ * sequence numbers say, if it was one flow. "rcvbuf" is the largest that the
+ * socket's buffer was at any of the samples, as the kernel counts.
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
@@ -45,7 +46,9 @@ static struct sample samples[MAX_SAMPLES];
 static volatile sig_atomic_t n_samples;
 static volatile sig_atomic_t stop;
 static volatile uint64_t received;
+static volatile uint32_t rcvbuf_peak;
 static int64_t end_ns = INT64_MAX;
+static int fd;
 
 static const char usage[] =
 	"usage: udp_recv [-6] [-b RCVBUF] [-w LOOPS] [-t SECONDS] PORT\n"
@@ -64,14 +67,31 @@ static int64_t now_ns(void)
 	return ts.tv_sec * NSEC_PER_SEC + ts.tv_nsec;
 }
 
+/* What the kernel has of the socket; safe in a signal handler, being one system call. */
+static int read_meminfo(uint32_t *meminfo)
+{
+	socklen_t len = sizeof(*meminfo) * SK_MEMINFO_VARS;
+
+	if (getsockopt(fd, SOL_SOCKET, SO_MEMINFO, meminfo, &len))
+		return -1;
+	if (meminfo[SK_MEMINFO_RCVBUF] > rcvbuf_peak)
+		rcvbuf_peak = meminfo[SK_MEMINFO_RCVBUF];
+	return 0;
+}
+
 static void on_timer(int sig)
 {
+	uint32_t meminfo[SK_MEMINFO_VARS] = { 0 };
 	int64_t now = now_ns();
 	int n = n_samples;
+	int error = errno;
 
 	(void)sig;
 	if (now >= end_ns)
 		stop = 1;
+	/* That it cannot be had, main() finds out too. */
+	read_meminfo(meminfo);
+	errno = error;
 	if (n == MAX_SAMPLES)
 		return;
 	samples[n].ns = now;
@@ -125,16 +145,16 @@ static void start_sampling(void)
 static int listen_on(uint16_t port, bool v6, int rcvbuf)
 {
 	struct sockaddr_storage addr = { .ss_family = v6 ? AF_INET6 : AF_INET };
-	int fd = socket(addr.ss_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+	int sock = socket(addr.ss_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
 
-	if (fd < 0)
+	if (sock < 0)
 		err(1, "socket");
-	if (rcvbuf && setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &rcvbuf, sizeof(rcvbuf)))
+	if (rcvbuf && setsockopt(sock, SOL_SOCKET, SO_RCVBUF, &rcvbuf, sizeof(rcvbuf)))
 		err(1, "SO_RCVBUF");
 	((struct sockaddr_in *)&addr)->sin_port = htons(port);
-	if (bind(fd, (struct sockaddr *)&addr, sizeof(addr)))
+	if (bind(sock, (struct sockaddr *)&addr, sizeof(addr)))
 		err(1, "bind to port %u", port);
-	return fd;
+	return sock;
 }
 
 int main(int argc, char **argv)
@@ -146,10 +166,9 @@ int main(int argc, char **argv)
 	static char buf[65536];
 	const struct mark *mark = (const struct mark *)buf;
 	uint32_t meminfo[SK_MEMINFO_VARS] = { 0 };
-	socklen_t len = sizeof(meminfo);
 	uint64_t loops = 0, bytes = 0, lost = 0;
 	uint32_t next_seq = 0;
-	int fd, opt, rcvbuf = 0, seconds = 0;
+	int opt, rcvbuf = 0, seconds = 0;
 	int64_t first = 0;
 	bool v6 = false;
 
@@ -207,13 +226,13 @@ int main(int argc, char **argv)
 		if (!stop)
 			busy(loops);
 	}
-	if (getsockopt(fd, SOL_SOCKET, SO_MEMINFO, meminfo, &len))
+	if (read_meminfo(meminfo))
 		err(1, "SO_MEMINFO");
 
 	printf("{\"port\": %d, \"received\": %lu, \"bytes\": %lu, \"lost\": %lu, "
 	       "\"drops\": %u, \"rcvbuf\": %u, \"first_ns\": %ld, \"end_ns\": %ld, \"samples\": [",
 	       atoi(argv[optind]), received, bytes, lost,
-	       meminfo[SK_MEMINFO_DROPS], meminfo[SK_MEMINFO_RCVBUF], first, now_ns());
+	       meminfo[SK_MEMINFO_DROPS], rcvbuf_peak, first, now_ns());
 	for (int i = 0; i < n_samples; i++)
 		printf("%s[%ld, %lu]", i ? ", " : "", samples[i].ns, samples[i].received);
 	puts("]}");

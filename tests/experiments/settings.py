@@ -1,0 +1,160 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Settings: what arms are made of; each enters the guest and leaves it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+
+from experiments import mm
+from experiments.counters import early_drops, metric
+from rig.guest import Guest
+from rig.kernels import REPO
+
+FOUR_MIB = 4 << 20
+SCALED_MB = 4  # nice 0's largest buffer in the arm all-scaled
+DROPPED_METRIC = "packetflow_filter_dropped_total"
+METRICS = "/proc/packetflow/metrics"
+TCP_RMEM = "/proc/sys/net/ipv4/tcp_rmem"
+Early = dict[int, dict[str, int]]  # packets by port and reason
+
+
+class Setting:
+    """One change to the guest; the base changes nothing."""
+
+    # Whether the sockets' own drop counters contain what early() tells.
+    counted_by_socket = False
+
+    def enter(self, guest: Guest, ports: Sequence[int]) -> None:
+        """Put the guest into this state; ports in order of priority."""
+
+    def started(self, guest: Guest, pids: Sequence[int]) -> None:
+        """The receivers run now, these in order of priority; they end before leave()."""
+
+    def leave(self, guest: Guest) -> None:
+        """Undo enter()."""
+
+    def early(self, guest: Guest, ports: Sequence[int]) -> Early:
+        """What this setting has dropped before the sockets since enter()."""
+        return {}
+
+    def decided(self, guest: Guest) -> dict[str, float]:
+        """Drops it decided on by reason, carried out or not."""
+        return {}
+
+    def granted(self, guest: Guest) -> mm.Granted | None:
+        """What pf_mm has added to buffers since enter(); None where it is not loaded."""
+        return None
+
+
+class Sysctl(Setting):
+    def __init__(self, **values: int) -> None:
+        self.values = {f"/proc/sys/{name.replace('__', '/')}": v for name, v in values.items()}
+        self.before: dict[str, str] = {}
+
+    def enter(self, guest: Guest, ports: Sequence[int]) -> None:
+        for path, value in self.values.items():
+            self.before[path] = guest.read(path).strip()
+            guest.write(path, str(value))
+
+    def leave(self, guest: Guest) -> None:
+        for path, value in self.before.items():
+            guest.write(path, value)
+
+
+class TcpBuffers(Setting):
+    """TCP buffers may grow to so many bytes, or to as many as before if these are more."""
+
+    def __init__(self, most: int) -> None:
+        self.most = most
+        self.before = ""
+
+    def enter(self, guest: Guest, ports: Sequence[int]) -> None:
+        self.before = guest.read(TCP_RMEM).strip()
+        least, default, most = self.before.split()
+        guest.write(TCP_RMEM, f"{least} {default} {max(int(most), self.most)}")
+
+    def leave(self, guest: Guest) -> None:
+        guest.write(TCP_RMEM, self.before)
+
+
+class RealTime(Setting):
+    """The first receiver runs before all others, by hand: the ceiling of scheduling."""
+
+    def started(self, guest: Guest, pids: Sequence[int]) -> None:
+        guest.run(["chrt", "--rr", "--pid", "1", str(pids[0])])
+
+
+class Sessions(Setting):
+    """The program that raises sessions, where that is pf_sched's lever."""
+
+    def enter(self, guest: Guest, ports: Sequence[int]) -> None:
+        guest.load("pf_sched", sched={"lever": "group"})
+        self.program = guest.spawn([str(REPO / "tools" / "packetflow-group")], nice=-20)
+
+    def leave(self, guest: Guest) -> None:
+        self.program.signal()
+        self.program.wait()
+        guest.unload()
+
+
+class ShedAll(Setting):
+    """nftables drops everything for the lower receivers: the ceiling of dropping."""
+
+    TABLE = "inet packetflow_shed_all"
+
+    def enter(self, guest: Guest, ports: Sequence[int]) -> None:
+        hook = "type filter hook prerouting priority raw;"
+        rules = "\n".join(f"udp dport {port} counter drop" for port in ports[1:])
+        table = f"table {self.TABLE} {{ chain shed {{\n{hook}\n{rules}\n}}\n}}\n"
+        guest.write("/run/shed-all.nft", table)
+        guest.run(["nft", "-f", "/run/shed-all.nft"])
+
+    def leave(self, guest: Guest) -> None:
+        guest.run(f"nft delete table {self.TABLE}")
+
+    def early(self, guest: Guest, ports: Sequence[int]) -> Early:
+        listing = json.loads(guest.run(f"nft -j list table {self.TABLE}").out)
+        rules = [entry["rule"]["expr"] for entry in listing["nftables"] if "rule" in entry]
+        dropped = (
+            next(part["counter"]["packets"] for part in rule if "counter" in part) for rule in rules
+        )
+        return {port: {"shed": count} for port, count in zip(ports[1:], dropped, strict=True)}
+
+
+class Modules(Setting):
+    """The suite's own modules; none named: every one that is built.
+
+    Parameters go by module, as in Guest.load().
+    """
+
+    def __init__(self, *names: str, **parameters: Mapping[str, object]) -> None:
+        self.names = names
+        self.parameters = parameters
+        drops = not names or "pf_filter" in names
+        self.counted_by_socket = drops and parameters.get("filter", {}).get("mode") != "observe"
+
+    def enter(self, guest: Guest, ports: Sequence[int]) -> None:
+        guest.load(*(self.names or guest.kernel.modules), **self.parameters)
+
+    def leave(self, guest: Guest) -> None:
+        guest.unload()
+
+    def early(self, guest: Guest, ports: Sequence[int]) -> Early:
+        if not self.counted_by_socket:
+            return {}
+        return early_drops(guest.read("/proc/packetflow/sockets"), ports)
+
+    def decided(self, guest: Guest) -> dict[str, float]:
+        return metric(guest.read(METRICS), DROPPED_METRIC, "reason")
+
+    def granted(self, guest: Guest) -> mm.Granted | None:
+        return mm.granted(guest.read(METRICS)) if "pf_mm" in guest.loaded else None
+
+
+class Scaled(Modules):
+    """Every module, and buffers larger than the paper's."""
+
+    def enter(self, guest: Guest, ports: Sequence[int]) -> None:
+        super().enter(guest, ports)
+        guest.write(mm.SCALE, mm.scale(SCALED_MB))

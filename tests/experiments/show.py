@@ -1,0 +1,20 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""The table of any result."""
+
+from __future__ import annotations
+
+from experiments import cost, election, result, s1, t1, t1b
+
+TABLES = {
+    "cost": cost.table,
+    "election": election.table,
+    "B1": result.buffer_table,
+    "S1": s1.table,
+    "T1b": t1b.table,
+    "U1-drops": result.drop_table,
+    **dict.fromkeys(t1.EXPERIMENTS, t1.table),
+}
+
+
+def table(found: result.Json) -> str:
+    return TABLES.get(found["experiment"], result.table)(found)
