@@ -307,6 +307,7 @@ static struct mm_grant *begin(struct sock *sk, const struct pflow_sock *entry)
 	pool_size--;
 	grant->sk = sk;
 	grant->udp = entry->protocol == IPPROTO_UDP;
+	grant->locked = sk->sk_userlocks & SOCK_RCVBUF_LOCK;
 	grant->own = READ_ONCE(sk->sk_rcvbuf);
 	grant->size = grant->own;
 	grant->rolled = jiffies;
@@ -361,32 +362,42 @@ static void grow(struct mm_grant *grant, const struct pflow_sock *entry)
 	}
 }
 
-/* Would autotuning go on if it might: twice what was received in a round trip. */
-static bool tcp_wants(const struct sock *sk, u32 size)
+static bool udp_fills(const struct mm_grant *grant, const struct sock *sk, u32 used)
 {
-	return 2ULL * tcp_sk(sk)->rcvq_space.space > tcp_win_from_space(sk, size);
+	return used > (grant ? READ_ONCE(grant->threshold) :
+		       pflow_size_threshold(READ_ONCE(sk->sk_rcvbuf), 0, 0));
 }
 
-static bool over(const struct mm_grant *grant, const struct sock *sk, u32 used)
+/*
+ * What TCP lets its peer send is less than its buffer, so it is the window that fills: when
+ * little is left of it the peer had to stop, or soon will. Or autotuning would go on if it
+ * might: it wants twice what was received in a round trip. A window that has not opened
+ * as far as the buffer would let it is not held back by the buffer.
+ */
+static bool tcp_fills(const struct sock *sk)
 {
-	u32 size = READ_ONCE(sk->sk_rcvbuf);
-	u32 threshold = grant ? READ_ONCE(grant->threshold) : pflow_size_threshold(size, 0, 0);
+	const struct tcp_sock *tp = tcp_sk(sk);
+	u32 window = max(tcp_win_from_space(sk, sk->sk_rcvbuf), 0);
+	u32 left = min(tcp_receive_window(tp), window);
 
-	if (grant && time_before32((u32)jiffies, READ_ONCE(grant->retry)))
-		return false;
-	return used > threshold || (sk->sk_protocol == IPPROTO_TCP && tcp_wants(sk, size));
+	if (2ULL * tp->rcvq_space.space > window)
+		return true;
+	return tp->rcv_ssthresh >= window / 2 &&
+	       window - left > pflow_size_threshold(window, 0, 0);
 }
 
 static void fills(struct sock *sk, const struct pflow_sock *entry)
 {
 	bool udp = entry->protocol == IPPROTO_UDP;
-	u32 used = udp ? pflow_rmem(sk) : (u32)atomic_read(&sk->sk_rmem_alloc);
 	struct mm_grant *grant = find(sk);
+	u32 used = udp ? pflow_rmem(sk) : 0;
 	unsigned long irq;
 
 	if (grant && udp)
 		count(grant, used);
-	if (!over(grant, sk, used))
+	if (grant && time_before32((u32)jiffies, READ_ONCE(grant->retry)))
+		return;
+	if (!(udp ? udp_fills(grant, sk, used) : tcp_fills(sk)))
 		return;
 	raw_spin_lock_irqsave(&grants_lock, irq);
 	grant = find(sk) ?: begin(sk, entry);

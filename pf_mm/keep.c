@@ -26,7 +26,7 @@
 #include "mm.h"
 
 #define PERIOD		(HZ / 10)
-#define UNUSED_FOR	(2 * HZ)	/* twice that at most */
+#define UNUSED_FOR	(2 * HZ)
 #define STOP_TRIES	100
 #define STOP_APART_MS	10
 #define ALL_RANKS	(PFLOW_RANKS + 1)
@@ -82,13 +82,14 @@ static int over(const struct mm_grant *grant, const struct pflow_sock *entry)
 
 	if (READ_ONCE(grant->closing) || sock_flag(sk, SOCK_DEAD))
 		return GIVEN_CLOSED;
-	if ((u32)READ_ONCE(sk->sk_rcvbuf) != grant->size || size_locked(sk))
+	if ((u32)READ_ONCE(sk->sk_rcvbuf) != grant->size ||
+	    ((sk->sk_userlocks & SOCK_RCVBUF_LOCK) && !grant->locked))
 		return GIVEN_CHANGED;
 	if (stopping || (mm_knob(MM_KNOB_MODE) == MM_MODE_OBSERVE && grant->size != grant->own))
 		return GIVEN_STOPPED;
 	if (!entry)
 		return GIVEN_CLOSED;
-	return mm_exempt(READ_ONCE(inet_sk(sk)->inet_num)) ? GIVEN_EXEMPT : -1;
+	return size_locked(sk) || mm_exempt(READ_ONCE(inet_sk(sk)->inet_num)) ? GIVEN_EXEMPT : -1;
 }
 
 /*
@@ -132,23 +133,20 @@ static u32 window_used(struct mm_grant *grant)
 	return pflow_tcp_space(grant->sk, min_t(u64, window, PFLOW_SIZE_MOST));
 }
 
-/* The most that it needed lately. Return: 0 while a period lasts. */
-static u32 needed_lately(struct mm_grant *grant, bool *known)
+/* The most that it needed in a period. Return: whether one has passed. */
+static bool needed_lately(struct mm_grant *grant, u32 *most)
 {
 	u32 used = grant->udp ? pflow_rmem(grant->sk) :
 		   max((u32)atomic_read(&grant->sk->sk_rmem_alloc), window_used(grant));
-	u32 most;
 
 	if (used > READ_ONCE(grant->peak))
 		WRITE_ONCE(grant->peak, used);
-	*known = !time_before32((u32)jiffies, grant->rolled + UNUSED_FOR);
-	if (!*known)
-		return 0;
-	most = max(READ_ONCE(grant->peak), grant->peak_before);
-	grant->peak_before = READ_ONCE(grant->peak);
+	if (time_before32((u32)jiffies, grant->rolled + UNUSED_FOR))
+		return false;
+	*most = READ_ONCE(grant->peak);
 	WRITE_ONCE(grant->peak, used);
 	grant->rolled = jiffies;
-	return most;
+	return true;
 }
 
 /* Not below what is queued and promised, where that would be a loss. */
@@ -160,7 +158,7 @@ static u32 at_least(const struct mm_grant *grant, u32 to)
 /* Look after one: under the locks. */
 static void attend(struct mm_grant *grant, void *data)
 {
-	bool *ended = data, known;
+	bool *ended = data;
 	struct pflow_sock *entry;
 	u32 most, needed;
 	int why;
@@ -176,8 +174,7 @@ static void attend(struct mm_grant *grant, void *data)
 	most = size_most(grant, grant->rank);
 	if (most < grant->size)
 		grant_give(grant, at_least(grant, most), GIVEN_LIMIT);
-	needed = needed_lately(grant, &known);
-	if (!known)
+	if (!needed_lately(grant, &needed))
 		goto out;
 	grant_give(grant, at_least(grant, pflow_size_shrunk(grant->size, grant->own, needed)),
 		   GIVEN_UNUSED);

@@ -66,6 +66,7 @@ enum mm_refusal {
  * @sk: the socket, held
  * @udp: or TCP
  * @closing: it is being closed
+ * @locked: the program had set its size before: override_locked
  * @observed: it would have grown, but for mode=observe
  * @rank: of its receiver, when last looked at
  * @own: its size without us, bytes
@@ -76,7 +77,6 @@ enum mm_refusal {
  * @retry: jiffies before which it is not tried again
  * @skipped: round of the keeper in which it could not be changed
  * @peak: the most that waited in it, of this period
- * @peak_before: of the period before
  * @rolled: jiffies at which this period began
  * @counting: guards what follows
  * @packets: counted since @counted_ns
@@ -100,6 +100,7 @@ struct mm_grant {
 	struct sock *sk;
 	bool udp;
 	bool closing;
+	bool locked;
 	bool observed;
 	u8 rank;
 	u32 own;
@@ -111,7 +112,6 @@ struct mm_grant {
 	u32 skipped;
 
 	u32 peak;
-	u32 peak_before;
 	u32 rolled;
 
 	raw_spinlock_t counting;

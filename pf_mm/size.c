@@ -36,8 +36,11 @@ static bool udp_set(struct sock *sk, u32 from, u32 to)
 {
 	if (cmpxchg(&sk->sk_rcvbuf, from, to) != from)
 		return false;
-	/* A full barrier lies between: setsockopt() sees our size, or we its flag. */
-	if (size_locked(sk)) {
+	/*
+	 * setsockopt() sets the flag, then the size: if that was our @from, the flag was
+	 * there, and a full barrier lies between. What is given back needs no such care.
+	 */
+	if (to > from && size_locked(sk)) {
 		cmpxchg(&sk->sk_rcvbuf, to, from);
 		return false;
 	}
@@ -51,7 +54,7 @@ static bool tcp_set(struct mm_grant *grant, u32 to)
 	struct tcp_sock *tp = tcp_sk(sk);
 	u32 clamp = tcp_win_from_space(sk, to);
 
-	if (sk->sk_rcvbuf != grant->size || size_locked(sk))
+	if (sk->sk_rcvbuf != grant->size || (to > grant->size && size_locked(sk)))
 		return false;
 	WRITE_ONCE(sk->sk_rcvbuf, to);
 	if (to > grant->size) {
