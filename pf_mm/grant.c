@@ -134,13 +134,15 @@ static void set_threshold(struct mm_grant *grant)
 /**
  * grant_resize() - change a socket's size, and account for it
  * @grant: of the socket
- * @to: bytes, not less than its own; what it grows by is left of the budget
+ * @to: bytes, not less than its own; what it grows by is left of the budget. TCP keeps
+ *	what it holds and has promised
  *
  * Context: as size_set(). Return: whether it was changed.
  */
 bool grant_resize(struct mm_grant *grant, u32 to)
 {
-	if (!size_set(grant, to))
+	to = size_set(grant, to);
+	if (!to)
 		return false;
 	granted = granted + to - grant->size;
 	peak = max(peak, granted);
@@ -160,7 +162,9 @@ bool grant_resize(struct mm_grant *grant, u32 to)
  */
 void grant_give(struct mm_grant *grant, u32 to, enum mm_given why)
 {
-	if (to < grant->size && grant_resize(grant, max(to, grant->own)))
+	u32 before = grant->size;
+
+	if (to < before && grant_resize(grant, max(to, grant->own)) && grant->size < before)
 		given[why]++;
 }
 
@@ -310,6 +314,7 @@ static struct mm_grant *begin(struct sock *sk, const struct pflow_sock *entry)
 	grant->locked = sk->sk_userlocks & SOCK_RCVBUF_LOCK;
 	grant->own = READ_ONCE(sk->sk_rcvbuf);
 	grant->size = grant->own;
+	grant->goal = grant->own;
 	grant->rolled = jiffies;
 	grant->retry = jiffies;
 	set_threshold(grant);
@@ -323,7 +328,7 @@ static struct mm_grant *begin(struct sock *sk, const struct pflow_sock *entry)
 static bool clamped(const struct mm_grant *grant)
 {
 	return !grant->udp && tcp_sk(grant->sk)->window_clamp <
-			      tcp_win_from_space(grant->sk, grant->size) / 2;
+			      tcp_win_from_space(grant->sk, grant->goal) / 2;
 }
 
 /* Under the lock; of a TCP socket under its lock too. */
@@ -341,6 +346,11 @@ static void grow(struct mm_grant *grant, const struct pflow_sock *entry)
 	}
 	grant->rank = READ_ONCE(entry->rank);
 	most = size_most(grant, grant->rank);
+	/* What it was to lose and has not lost yet it may keep. */
+	if (grant->goal < grant->size && grant->size <= most) {
+		grant_resize(grant, grant->size);
+		return;
+	}
 	to = pflow_size_grown(grant->size, most, READ_ONCE(grant->rate), READ_ONCE(relief_us));
 	if (to <= grant->size) {
 		grant_grows(grant, false);
@@ -371,33 +381,37 @@ static bool udp_fills(const struct mm_grant *grant, const struct sock *sk, u32 u
 /*
  * What TCP lets its peer send is less than its buffer, so it is the window that fills: when
  * little is left of it the peer had to stop, or soon will. Or autotuning would go on if it
- * might: it wants twice what was received in a round trip. A window that has not opened
- * as far as the buffer would let it is not held back by the buffer.
+ * might: it wants twice what is received in a round trip, which is measured since
+ * rcvq_space.seq. A window that has not opened as far as the buffer would let it is not
+ * held back by the buffer.
  */
-static bool tcp_fills(const struct sock *sk)
+static bool tcp_fills(const struct mm_grant *grant, const struct sock *sk)
 {
 	const struct tcp_sock *tp = tcp_sk(sk);
-	u32 window = max(tcp_win_from_space(sk, sk->sk_rcvbuf), 0);
+	u32 size = grant ? READ_ONCE(grant->goal) : READ_ONCE(sk->sk_rcvbuf);
+	u32 window = max(tcp_win_from_space(sk, size), 0);
 	u32 left = min(tcp_receive_window(tp), window);
 
-	if (2ULL * tp->rcvq_space.space > window)
+	if (2ULL * (tp->copied_seq - tp->rcvq_space.seq) > window)
 		return true;
 	return tp->rcv_ssthresh >= window / 2 &&
 	       window - left > pflow_size_threshold(window, 0, 0);
 }
 
-static void fills(struct sock *sk, const struct pflow_sock *entry)
+static void fills(struct sock *sk, const struct pflow_sock *entry, bool queued)
 {
 	bool udp = entry->protocol == IPPROTO_UDP;
 	struct mm_grant *grant = find(sk);
 	u32 used = udp ? pflow_rmem(sk) : 0;
 	unsigned long irq;
 
-	if (grant && udp)
+	if (grant && udp && queued)
 		count(grant, used);
-	if (grant && time_before32((u32)jiffies, READ_ONCE(grant->retry)))
+	if (!(udp ? udp_fills(grant, sk, used) : tcp_fills(grant, sk)))
 		return;
-	if (!(udp ? udp_fills(grant, sk, used) : tcp_fills(sk)))
+	if (grant && !udp)
+		WRITE_ONCE(grant->peak, max(READ_ONCE(grant->peak), READ_ONCE(grant->goal)));
+	if (grant && time_before32((u32)jiffies, READ_ONCE(grant->retry)))
 		return;
 	raw_spin_lock_irqsave(&grants_lock, irq);
 	grant = find(sk) ?: begin(sk, entry);
@@ -409,10 +423,11 @@ static void fills(struct sock *sk, const struct pflow_sock *entry)
 /**
  * grant_fills() - a socket's buffer may be over its threshold
  * @sk: any UDP or TCP socket; the caller has it under RCU, of TCP its lock
+ * @queued: for a packet that was queued, and not refused
  *
  * Context: any but NMI.
  */
-void grant_fills(struct sock *sk)
+void grant_fills(struct sock *sk, bool queued)
 {
 	struct pflow_sock *entry;
 
@@ -420,7 +435,7 @@ void grant_fills(struct sock *sk)
 	/* In the table are sockets of processes only. */
 	entry = pflow_sock_find(sk);
 	if (entry && !mm_exempt(READ_ONCE(inet_sk(sk)->inet_num)))
-		fills(sk, entry);
+		fills(sk, entry, queued);
 	rcu_read_unlock();
 }
 

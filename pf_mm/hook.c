@@ -37,29 +37,32 @@ static bool may_fill(const struct sock *sk)
 	       (u32)atomic_read(&sk->sk_rmem_alloc) > (u32)READ_ONCE(sk->sk_rcvbuf) / 4;
 }
 
-static void look(struct sock *sk)
+static void look(struct sock *sk, bool queued)
 {
 	if (may_fill(sk) && !size_locked(sk))
-		grant_fills(sk);
+		grant_fills(sk, queued);
 }
 
 /* The tracepoint promises not to change the socket; growing is our business. */
 static void on_data_ready(void *unused, const struct sock *sk)
 {
-	look((struct sock *)sk);
+	look((struct sock *)sk, true);
 }
 
 /* __udp_enqueue_schedule_skb(struct sock *sk, struct sk_buff *skb) */
 static int on_enqueue(struct kprobe *kp, struct pt_regs *regs)
 {
-	look((struct sock *)regs_get_kernel_argument(regs, 0));
+	struct sock *sk = (struct sock *)regs_get_kernel_argument(regs, 0);
+
+	/* What finds the buffer full will be refused, unless it grows now. */
+	look(sk, atomic_read(&sk->sk_rmem_alloc) <= READ_ONCE(sk->sk_rcvbuf));
 	return 0;
 }
 
 static void on_full(PFLOW_UDP_FAIL_ARGS)
 {
 	if (rc == -ENOMEM)
-		look(sk);
+		look(sk, false);
 }
 
 /* Autotuning raises the size by itself up to its limit, if it is on. */
@@ -71,7 +74,7 @@ static void on_tcp_read(void *unused, struct sock *sk)
 	    !READ_ONCE(net->ipv4.sysctl_tcp_moderate_rcvbuf) ||
 	    !mm_knob(MM_KNOB_BUDGET) || size_locked(sk))
 		return;
-	grant_fills(sk);
+	grant_fills(sk, true);
 }
 
 /* inet_release(struct socket *sock); inet6_release() ends in it */

@@ -98,9 +98,7 @@ static int over(const struct mm_grant *grant, const struct pflow_sock *entry)
  */
 static bool restore(struct mm_grant *grant, enum mm_given why)
 {
-	u32 to = grant->udp ? grant->own : max(grant->own, size_used(grant));
-
-	grant_give(grant, to, why);
+	grant_give(grant, grant->own, why);
 	return stopping || grant->size == grant->own;
 }
 
@@ -149,12 +147,6 @@ static bool needed_lately(struct mm_grant *grant, u32 *most)
 	return true;
 }
 
-/* Not below what is queued and promised, where that would be a loss. */
-static u32 at_least(const struct mm_grant *grant, u32 to)
-{
-	return grant->udp ? to : max(to, size_used(grant));
-}
-
 /* Look after one: under the locks. */
 static void attend(struct mm_grant *grant, void *data)
 {
@@ -173,11 +165,10 @@ static void attend(struct mm_grant *grant, void *data)
 	grant->rank = READ_ONCE(entry->rank);
 	most = size_most(grant, grant->rank);
 	if (most < grant->size)
-		grant_give(grant, at_least(grant, most), GIVEN_LIMIT);
+		grant_give(grant, most, GIVEN_LIMIT);
 	if (!needed_lately(grant, &needed))
 		goto out;
-	grant_give(grant, at_least(grant, pflow_size_shrunk(grant->size, grant->own, needed)),
-		   GIVEN_UNUSED);
+	grant_give(grant, pflow_size_shrunk(grant->size, grant->own, needed), GIVEN_UNUSED);
 	/* It fills no more, and has nothing of ours. */
 	if (grant->size == grant->own && needed <= grant->own / 4 && !grant->wanted) {
 		grant_forget(grant, GIVEN_UNUSED);
@@ -324,7 +315,7 @@ static void relieve_all(void)
 
 static void take_all(struct mm_grant *grant, void *data)
 {
-	grant_give(grant, at_least(grant, grant->own), GIVEN_RECLAIMED);
+	grant_give(grant, grant->own, GIVEN_RECLAIMED);
 }
 
 static struct mm_grant *least_important(void)

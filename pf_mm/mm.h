@@ -71,6 +71,7 @@ enum mm_refusal {
  * @rank: of its receiver, when last looked at
  * @own: its size without us, bytes
  * @size: its size as we left it
+ * @goal: the size that it is to have; of TCP what is promised may still need more
  * @threshold: how full it is when it has to grow
  * @wanted: the size that it waits for, 0 if for none
  * @wanted_ns: since then
@@ -105,6 +106,7 @@ struct mm_grant {
 	u8 rank;
 	u32 own;
 	u32 size;
+	u32 goal;
 	u32 threshold;
 	u32 wanted;
 	u64 wanted_ns;
@@ -131,7 +133,7 @@ struct mm_grant {
 
 /* size.c */
 bool size_locked(const struct sock *sk);
-bool size_set(struct mm_grant *grant, u32 to);
+u32 size_set(struct mm_grant *grant, u32 to);
 void size_set_unlocked(struct mm_grant *grant);
 u32 size_used(const struct mm_grant *grant);
 u32 size_most(const struct mm_grant *grant, u8 rank);
@@ -148,7 +150,7 @@ void grants_teardown(void);
 void grants_refill(void);
 bool grants_any(void);
 u64 grants_left(void);
-void grant_fills(struct sock *sk);
+void grant_fills(struct sock *sk, bool queued);
 void grant_closes(const struct sock *sk);
 bool grant_resize(struct mm_grant *grant, u32 to);
 void grant_give(struct mm_grant *grant, u32 to, enum mm_given why);

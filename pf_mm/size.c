@@ -48,22 +48,37 @@ static bool udp_set(struct sock *sk, u32 from, u32 to)
 	return true;
 }
 
-static bool tcp_set(struct mm_grant *grant, u32 to)
+static u32 tcp_used(const struct sock *sk)
+{
+	u64 used = (u32)atomic_read(&sk->sk_rmem_alloc) + (u32)READ_ONCE(sk->sk_backlog.len);
+
+	return min_t(u64, used + pflow_tcp_space(sk, pflow_tcp_promised(sk)), PFLOW_SIZE_MOST);
+}
+
+/*
+ * A window that was told cannot be taken back. So what is to become smaller promises no
+ * more than that at once, and follows as the peer uses its promise up.
+ */
+static u32 tcp_set(struct mm_grant *grant, u32 to)
 {
 	struct sock *sk = grant->sk;
 	struct tcp_sock *tp = tcp_sk(sk);
 	u32 clamp = tcp_win_from_space(sk, to);
+	bool larger = to > grant->goal;
 
-	if (sk->sk_rcvbuf != grant->size || (to > grant->size && size_locked(sk)))
-		return false;
+	if (sk->sk_rcvbuf != grant->size || (larger && size_locked(sk)))
+		return 0;
+	grant->goal = to;
+	if (!larger)
+		to = clamp_t(u32, tcp_used(sk), to, grant->size);
 	WRITE_ONCE(sk->sk_rcvbuf, to);
-	if (to > grant->size) {
+	if (larger) {
 		WRITE_ONCE(tp->window_clamp, max(tp->window_clamp, clamp));
 	} else {
 		WRITE_ONCE(tp->window_clamp, min(tp->window_clamp, clamp));
 		tp->rcv_ssthresh = min(tp->rcv_ssthresh, tp->window_clamp);
 	}
-	return true;
+	return to;
 }
 
 /**
@@ -71,19 +86,17 @@ static bool tcp_set(struct mm_grant *grant, u32 to)
  * @grant: of the socket
  * @to: bytes
  *
- * Context: under grants_lock; of a TCP socket under its lock too. Return: whether
- * it was changed; not if somebody else changed it.
+ * Context: under grants_lock; of a TCP socket under its lock too. Return: bytes that
+ * it has now, of TCP maybe more than @to; 0 if somebody else changed it, and then it stays.
  */
-bool size_set(struct mm_grant *grant, u32 to)
+u32 size_set(struct mm_grant *grant, u32 to)
 {
-	return grant->udp ? udp_set(grant->sk, grant->size, to) : tcp_set(grant, to);
-}
-
-static u32 tcp_used(const struct sock *sk)
-{
-	u64 used = (u32)atomic_read(&sk->sk_rmem_alloc) + (u32)READ_ONCE(sk->sk_backlog.len);
-
-	return min_t(u64, used + pflow_tcp_space(sk, pflow_tcp_promised(sk)), PFLOW_SIZE_MOST);
+	if (!grant->udp)
+		return tcp_set(grant, to);
+	if (!udp_set(grant->sk, grant->size, to))
+		return 0;
+	grant->goal = to;
+	return to;
 }
 
 /**
