@@ -346,6 +346,13 @@ static void grow(struct mm_grant *grant, const struct pflow_sock *entry)
 	}
 	grant->rank = READ_ONCE(entry->rank);
 	most = size_most(grant, grant->rank);
+	if (mm_knob(MM_KNOB_MODE) == MM_MODE_OBSERVE) {
+		if (most > grant->size && !grant->observed) {
+			observed++;
+			grant->observed = true;
+		}
+		return;
+	}
 	/* What it was to lose and has not lost yet it may keep. */
 	if (grant->goal < grant->size && grant->size <= most) {
 		grant_resize(grant, grant->size);
@@ -354,9 +361,6 @@ static void grow(struct mm_grant *grant, const struct pflow_sock *entry)
 	to = pflow_size_grown(grant->size, most, READ_ONCE(grant->rate), READ_ONCE(relief_us));
 	if (to <= grant->size) {
 		grant_grows(grant, false);
-	} else if (mm_knob(MM_KNOB_MODE) == MM_MODE_OBSERVE) {
-		observed += !grant->observed;
-		grant->observed = true;
 	} else if (clamped(grant)) {
 		grant_refused(grant, REFUSED_CLAMP);
 	} else if (!size_memory_for(sk, to - grant->size)) {
