@@ -121,9 +121,10 @@ static u32 window_used(struct mm_grant *grant)
 	u64 window = 0;
 
 	if (grant->copied_ns && (s64)elapsed_us > 0) {
+		u64 drain = div64_u64((u64)copied * USEC_PER_MSEC, elapsed_us);
+
 		window = 2 * div64_u64((u64)copied * (tp->rcv_rtt_est.rtt_us >> 3), elapsed_us);
-		WRITE_ONCE(grant->drain, min_t(u64, U32_MAX, div64_u64((u64)copied * USEC_PER_MSEC,
-								     elapsed_us)));
+		WRITE_ONCE(grant->drain, pflow_mean_slow(grant->drain, min_t(u64, drain, U32_MAX)));
 		WRITE_ONCE(grant->drain_known, true);
 	}
 	grant->copied = tp->copied_seq;
