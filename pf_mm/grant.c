@@ -252,6 +252,7 @@ static void measure(struct mm_grant *grant, u32 used)
 	u64 bytes = (u64)grant->packets * mean_truesize(grant->sk);
 	s64 elapsed_ns = now - grant->counted_ns;
 	s64 stretch_ns;
+	u64 rate;
 
 	grant->packets = 0;
 	grant->counted_ns = now;
@@ -259,9 +260,8 @@ static void measure(struct mm_grant *grant, u32 used)
 		grant->stretch_ns = 0;
 		return;
 	}
-	WRITE_ONCE(grant->rate, pflow_mean_fast(grant->rate,
-						min_t(u64, div64_u64(bytes * NSEC_PER_MSEC, elapsed_ns),
-						      U32_MAX)));
+	rate = div64_u64(bytes * NSEC_PER_MSEC, elapsed_ns);
+	WRITE_ONCE(grant->rate, pflow_mean_fast(grant->rate, min_t(u64, rate, U32_MAX)));
 	set_threshold(grant);
 
 	grant->arrived += bytes;

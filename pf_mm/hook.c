@@ -103,7 +103,7 @@ struct trace {
 
 static struct trace data_ready = { "sk_data_ready", on_data_ready };
 static struct trace full = { "udp_fail_queue_rcv_skb", on_full,
-			     "a UDP buffer that was refused room once stays as it is until it drains" };
+			     "a UDP buffer that was full once stays as it is until it drains" };
 static struct trace tcp_read = { "tcp_rcv_space_adjust", on_tcp_read,
 				 "TCP buffers stay as autotuning leaves them" };
 static struct trace * const traces[] = { &data_ready, &full, &tcp_read };

@@ -71,9 +71,26 @@ static bool with_socket(struct mm_grant *grant, change_t change, void *data)
 	return true;
 }
 
-#define for_each_grant(grant, next, chain)				\
-	for ((chain) = 0; (chain) < GRANT_CHAINS; (chain)++)		\
-		hlist_for_each_entry_safe(grant, next, &grants[chain], node)
+/* Only the keeper takes grants away, so the one before is still there; NULL is the first. */
+static struct mm_grant *next_grant(const struct mm_grant *before, unsigned int *chain)
+{
+	struct hlist_node *node = before ? READ_ONCE(before->node.next) : NULL;
+
+	if (!before)
+		*chain = 0;
+	else if (!node)
+		++*chain;
+	while (!node && *chain < GRANT_CHAINS) {
+		node = READ_ONCE(grants[*chain].first);
+		if (!node)
+			++*chain;
+	}
+	return hlist_entry_safe(node, struct mm_grant, node);
+}
+
+#define for_each_grant(grant, chain)					\
+	for ((grant) = next_grant(NULL, &(chain)); (grant);		\
+	     (grant) = next_grant(grant, &(chain)))
 
 /* Is it over with this grant? Return: why, or -1. */
 static int over(const struct mm_grant *grant, const struct pflow_sock *entry)
@@ -136,7 +153,7 @@ static u32 window_used(struct mm_grant *grant)
 static bool needed_lately(struct mm_grant *grant, u32 *most)
 {
 	u32 used = grant->udp ? pflow_rmem(grant->sk) :
-		   max((u32)atomic_read(&grant->sk->sk_rmem_alloc), window_used(grant));
+		   max_t(u32, atomic_read(&grant->sk->sk_rmem_alloc), window_used(grant));
 
 	if (used > READ_ONCE(grant->peak))
 		WRITE_ONCE(grant->peak, used);
@@ -187,13 +204,13 @@ static void release(struct mm_grant *grant)
 
 static void attend_all(void)
 {
-	struct mm_grant *grant;
-	struct hlist_node *next;
+	struct mm_grant *grant, *next;
 	unsigned int chain;
 
-	for_each_grant(grant, next, chain) {
+	for (grant = next_grant(NULL, &chain); grant; grant = next) {
 		bool ended = false;
 
+		next = next_grant(grant, &chain);
 		with_socket(grant, attend, &ended);
 		if (ended)
 			release(grant);
@@ -210,11 +227,10 @@ static u32 unused(const struct mm_grant *grant)
 static struct mm_grant *next_to_give(unsigned int below)
 {
 	struct mm_grant *grant, *found = NULL;
-	struct hlist_node *next;
 	unsigned int chain;
 	u32 found_unused = 0;
 
-	for_each_grant(grant, next, chain) {
+	for_each_grant(grant, chain) {
 		u32 has;
 
 		if (grant->rank >= below || grant->skipped == rounds ||
@@ -270,10 +286,9 @@ static void reclaim(u64 wanted, unsigned int below)
 static struct mm_grant *most_important_waiting(void)
 {
 	struct mm_grant *grant, *found = NULL;
-	struct hlist_node *next;
 	unsigned int chain;
 
-	for_each_grant(grant, next, chain)
+	for_each_grant(grant, chain)
 		if (READ_ONCE(grant->wanted) && (!found || grant->rank > found->rank))
 			found = grant;
 	return found;
@@ -322,10 +337,9 @@ static void take_all(struct mm_grant *grant, void *data)
 static struct mm_grant *least_important(void)
 {
 	struct mm_grant *grant, *found = NULL;
-	struct hlist_node *next;
 	unsigned int chain;
 
-	for_each_grant(grant, next, chain)
+	for_each_grant(grant, chain)
 		if (grant->skipped != rounds && grant->size != grant->own &&
 		    (!found || grant->rank < found->rank))
 			found = grant;
@@ -336,11 +350,10 @@ static u64 beyond_budget(void)
 {
 	u64 sum = 0;
 	struct mm_grant *grant;
-	struct hlist_node *next;
 	unsigned int chain;
 	u64 budget = mm_budget();
 
-	for_each_grant(grant, next, chain)
+	for_each_grant(grant, chain)
 		sum += READ_ONCE(grant->size) - grant->own;
 	return sum > budget ? sum - budget : 0;
 }
@@ -374,20 +387,19 @@ static void tell_grows(struct mm_grant *grant, void *data)
 {
 	const struct mm_grant *giver = data;
 	bool room = grants_left() >= grant->size / 8 || (giver && giver->rank < grant->rank);
+	bool may = mm_knob(MM_KNOB_MODE) == MM_MODE_ENFORCE;
 
-	grant_grows(grant, room && mm_knob(MM_KNOB_MODE) == MM_MODE_ENFORCE &&
-			   grant->size < size_most(grant, grant->rank));
+	grant_grows(grant, may && room && grant->size < size_most(grant, grant->rank));
 }
 
 static void tell_all(void)
 {
 	struct mm_grant *grant, *giver;
-	struct hlist_node *next;
 	unsigned int chain;
 
 	rounds++;
 	giver = next_to_give(ALL_RANKS);
-	for_each_grant(grant, next, chain)
+	for_each_grant(grant, chain)
 		change_udp(grant, tell_grows, giver);
 }
 
@@ -436,11 +448,11 @@ static void abandon(struct mm_grant *grant, void *data)
 
 static void abandon_all(void)
 {
-	struct mm_grant *grant;
-	struct hlist_node *next;
+	struct mm_grant *grant, *next;
 	unsigned int chain;
 
-	for_each_grant(grant, next, chain) {
+	for (grant = next_grant(NULL, &chain); grant; grant = next) {
+		next = next_grant(grant, &chain);
 		change_udp(grant, abandon, NULL);
 		release(grant);
 	}

@@ -85,7 +85,7 @@ MODULE_PARM_DESC(default_size, "KiB that a buffer of nice 0 may grow to (default
 module_param_cb(scale, &pflow_knob_param_ops, &mm_knobs[MM_KNOB_SCALE], 0444);
 MODULE_PARM_DESC(scale, "percent of these sizes (default 100)");
 module_param_cb(budget, &pflow_knob_param_ops, &mm_knobs[MM_KNOB_BUDGET], 0444);
-MODULE_PARM_DESC(budget, "KiB for all buffers, 0 to obey rmem_max and tcp_rmem (default " BUDGET_DEFAULT ")");
+MODULE_PARM_DESC(budget, "KiB for all, 0 obeys rmem_max, tcp_rmem (default " BUDGET_DEFAULT ")");
 module_param_cb(max_delay, &pflow_knob_param_ops, &mm_knobs[MM_KNOB_MAX_DELAY], 0444);
 MODULE_PARM_DESC(max_delay, "milliseconds that a buffer's content may wait (default 0, any)");
 module_param_cb(override_locked, &pflow_knob_param_ops, &mm_knobs[MM_KNOB_OVERRIDE_LOCKED], 0444);

@@ -145,9 +145,7 @@ def test_in_time_all_comes_back(size: int, own: int, used: int) -> None:
 
 
 @given(words, words, st.integers(0, 60_000))
-def test_a_content_does_not_wait_longer_than_allowed(
-    most: int, drain: int, max_delay: int
-) -> None:
+def test_a_content_does_not_wait_longer_than_allowed(most: int, drain: int, max_delay: int) -> None:
     bound = size_in_time(most, drain, max_delay)
     assert bound <= most
     if max_delay:

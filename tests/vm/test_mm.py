@@ -224,10 +224,13 @@ def kill(one: Owner) -> None:
     one.alive = False
 
 
-@mark.parametrize("go", [close, kill], ids=["close", "kill"])
+GOES: dict[str, Callable[[Owner], None]] = {"close": close, "kill": kill}
+
+
+@mark.parametrize("how", list(GOES))
 @mark.parametrize("tcp", [False, True])
 @inside(modules=MM)
-def test_it_comes_back_with_the_socket(tcp: bool, go: Callable[[Owner], None]) -> None:
+def test_it_comes_back_with_the_socket(tcp: bool, how: str) -> None:
     with small_windows(), owner(tcp=tcp) as one:
         if tcp:
             open_window(one)
@@ -235,7 +238,7 @@ def test_it_comes_back_with_the_socket(tcp: bool, go: Callable[[Owner], None]) -
             one.flood(FULL)
         assert granted() > 0
         before = given_back()["closed"]
-        go(one)
+        GOES[how](one)
         wait_for(lambda: granted() == 0, 2)
         assert given_back()["closed"] > before
 
@@ -846,7 +849,10 @@ def test_the_default_budget_is_a_part_of_memory() -> None:
 # Coming and going
 
 
-@mark.parametrize("order", list(itertools.permutations(("pf_filter", "pf_sched", "pf_mm"))), ids=str)
+ORDERS = list(itertools.permutations(("pf_filter", "pf_sched", "pf_mm")))
+
+
+@mark.parametrize("order", ORDERS, ids=str)
 @inside(timeout=120, load=False)
 def test_modules_come_and_go_in_any_order(order: tuple[str, ...]) -> None:
     insmod("pf_common")
