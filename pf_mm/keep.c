@@ -88,10 +88,6 @@ static struct mm_grant *next_grant(const struct mm_grant *before, unsigned int *
 	return hlist_entry_safe(node, struct mm_grant, node);
 }
 
-#define for_each_grant(grant, chain)					\
-	for ((grant) = next_grant(NULL, &(chain)); (grant);		\
-	     (grant) = next_grant(grant, &(chain)))
-
 /* Is it over with this grant? Return: why, or -1. */
 static int over(const struct mm_grant *grant, const struct pflow_sock *entry)
 {
@@ -230,7 +226,7 @@ static struct mm_grant *next_to_give(unsigned int below)
 	unsigned int chain;
 	u32 found_unused = 0;
 
-	for_each_grant(grant, chain) {
+	for (grant = next_grant(NULL, &chain); grant; grant = next_grant(grant, &chain)) {
 		u32 has;
 
 		if (grant->rank >= below || grant->skipped == rounds ||
@@ -288,7 +284,7 @@ static struct mm_grant *most_important_waiting(void)
 	struct mm_grant *grant, *found = NULL;
 	unsigned int chain;
 
-	for_each_grant(grant, chain)
+	for (grant = next_grant(NULL, &chain); grant; grant = next_grant(grant, &chain))
 		if (READ_ONCE(grant->wanted) && (!found || grant->rank > found->rank))
 			found = grant;
 	return found;
@@ -339,7 +335,7 @@ static struct mm_grant *least_important(void)
 	struct mm_grant *grant, *found = NULL;
 	unsigned int chain;
 
-	for_each_grant(grant, chain)
+	for (grant = next_grant(NULL, &chain); grant; grant = next_grant(grant, &chain))
 		if (grant->skipped != rounds && grant->size != grant->own &&
 		    (!found || grant->rank < found->rank))
 			found = grant;
@@ -353,7 +349,7 @@ static u64 beyond_budget(void)
 	unsigned int chain;
 	u64 budget = mm_budget();
 
-	for_each_grant(grant, chain)
+	for (grant = next_grant(NULL, &chain); grant; grant = next_grant(grant, &chain))
 		sum += READ_ONCE(grant->size) - grant->own;
 	return sum > budget ? sum - budget : 0;
 }
@@ -399,7 +395,7 @@ static void tell_all(void)
 
 	rounds++;
 	giver = next_to_give(ALL_RANKS);
-	for_each_grant(grant, chain)
+	for (grant = next_grant(NULL, &chain); grant; grant = next_grant(grant, &chain))
 		change_udp(grant, tell_grows, giver);
 }
 
