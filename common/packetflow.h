@@ -253,6 +253,10 @@ int pflow_probes_add(struct pflow_probes *probes);
 void pflow_probes_remove(struct pflow_probes *probes);
 void pflow_probes_arm(struct pflow_probes *probes, bool on);
 
+/* tracepoint.c */
+struct tracepoint;
+struct tracepoint *pflow_tracepoint_find(const char *name);
+
 /* priority.c */
 u8 pflow_task_rank(const struct task_struct *task);
 int pflow_rank_pin(const struct task_struct *task, u8 rank);

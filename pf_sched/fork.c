@@ -25,7 +25,7 @@ static void on_fork(void *unused, struct task_struct *child, unsigned long clone
  */
 int fork_setup(void)
 {
-	forked = tracepoint_find("task_newtask");
+	forked = pflow_tracepoint_find("task_newtask");
 	if (!forked) {
 		pr_err("no tracepoint task_newtask: children would inherit boosts; refusing to start\n");
 		return -ENOENT;

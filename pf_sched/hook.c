@@ -132,7 +132,7 @@ int hook_setup(void)
 	int err;
 
 	last_on = (u32)jiffies - LATELY;
-	full = tracepoint_find("udp_fail_queue_rcv_skb");
+	full = pflow_tracepoint_find("udp_fail_queue_rcv_skb");
 	if (!full)
 		pr_warn("no tracepoint udp_fail_queue_rcv_skb: who fills is found a little later\n");
 	err = full ? tracepoint_probe_register(full, on_full, NULL) : 0;

@@ -130,9 +130,6 @@ void lever_status(struct seq_file *m);
 void lever_metrics(struct seq_file *m);
 const char *lever_name(enum boost_lever lever);
 
-/* tracepoint.c */
-struct tracepoint *tracepoint_find(const char *name);
-
 /* fork.c */
 int fork_setup(void);
 void fork_teardown(void);

@@ -11,11 +11,13 @@
 
 #include <linux/hrtimer.h>
 #include <linux/kthread.h>
+#include <linux/memcontrol.h>
 #include <linux/netdevice.h>
 #include <linux/sched.h>
 #include <linux/skbuff.h>
 #include <linux/slab.h>
 #include <net/sock.h>
+#include <net/tcp.h>
 #include <net/udp.h>
 
 /*
@@ -209,6 +211,41 @@ static inline bool pflow_udp_would_drop(u32 rmem, u32 rcvbuf, u32 truesize)
 	return rmem && rmem + truesize > rcvbuf;
 #else
 	return rmem > rcvbuf;
+#endif
+}
+
+/* From 6.4 UDP keeps apart at how many bytes it gives back what was received. */
+static inline void pflow_udp_rcvbuf_changed(struct sock *sk)
+{
+#if defined(PFLOW_HAVE_FORWARD_THRESHOLD)
+	WRITE_ONCE(udp_sk(sk)->forward_threshold, READ_ONCE(sk->sk_rcvbuf) >> 2);
+#endif
+}
+
+/* The space that a window needs: from 6.6 by what the socket's own packets take. */
+static inline u32 pflow_tcp_space(const struct sock *sk, u32 window)
+{
+#if defined(PFLOW_HAVE_TCP_SCALING_RATIO)
+	return tcp_space_from_win(sk, window);
+#else
+	int scale = READ_ONCE(sock_net(sk)->ipv4.sysctl_tcp_adv_win_scale);
+	u64 space = window;
+
+	if (scale > 0)
+		space = div64_u64(space << scale, (1ULL << scale) - 1);
+	else
+		space <<= -scale;
+	return min_t(u64, space, INT_MAX);
+#endif
+}
+
+/* Bytes that the peer may send: from 7.0 or so a window may have been taken back. */
+static inline u32 pflow_tcp_promised(const struct sock *sk)
+{
+#if defined(PFLOW_HAVE_TCP_MAX_RECEIVE_WINDOW)
+	return tcp_max_receive_window(tcp_sk(sk));
+#else
+	return tcp_receive_window(tcp_sk(sk));
 #endif
 }
 

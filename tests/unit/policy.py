@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 # Elsewhere when it is to be seen that these tests can fail: see tests/mutate.
 REPO = Path(os.environ.get("PACKETFLOW_POLICY", Path(__file__).resolve().parents[2]))
-SOURCES = ("common/policy.c", "pf_filter/policy.c", "pf_sched/policy.c")
+SOURCES = ("common/policy.c", "pf_filter/policy.c", "pf_sched/policy.c", "pf_mm/policy.c")
 
 ONE = 65536
 IDLE, NICE, RT, DEADLINE = range(4)
@@ -20,6 +20,7 @@ RANKS = 141
 LEVELS = 2 * RANKS
 ELECT_MOST = 16
 BUDGET_US = 100_000
+SIZE_MOST = 1 << 28
 
 
 class Cut(NamedTuple):
@@ -52,6 +53,11 @@ def library() -> ctypes.CDLL:
     for name in ("pflow_elect_most", "pflow_boost_levels", "pflow_place"):
         getattr(built, name).restype = ctypes.c_uint
     built.pflow_budget_step.restype = ctypes.c_int32
+    for name in ("most", "in_time", "threshold", "grown", "shrunk", "unused"):
+        getattr(built, f"pflow_size_{name}").restype = ctypes.c_uint32
+    for name in ("pflow_mean_fast", "pflow_mean_slow"):
+        getattr(built, name).restype = ctypes.c_uint32
+    built.pflow_gives_first.restype = ctypes.c_bool
     return built
 
 
@@ -135,3 +141,45 @@ def place(ranks: Sequence[int], rank: int) -> int:
 def budget_step(budget_us: int, used_us: int, elapsed_us: int, cap: int) -> int:
     words = ctypes.c_uint32(used_us), ctypes.c_uint32(elapsed_us), ctypes.c_uint(cap)
     return int(library().pflow_budget_step(ctypes.c_int32(budget_us), *words))
+
+
+def _words(*values: int) -> tuple[ctypes.c_uint32, ...]:
+    return tuple(ctypes.c_uint32(value) for value in values)
+
+
+def size_most(default_size: int, scale: int, rank: int) -> int:
+    return int(library().pflow_size_most(*_words(default_size, scale), ctypes.c_uint8(rank)))
+
+
+def size_in_time(most: int, drain: int, max_delay: int) -> int:
+    return int(library().pflow_size_in_time(*_words(most, drain, max_delay)))
+
+
+def size_threshold(size: int, rate: int, relief_us: int) -> int:
+    return int(library().pflow_size_threshold(*_words(size, rate, relief_us)))
+
+
+def size_grown(size: int, most: int, rate: int, relief_us: int) -> int:
+    return int(library().pflow_size_grown(*_words(size, most, rate, relief_us)))
+
+
+def size_shrunk(size: int, own: int, used: int) -> int:
+    return int(library().pflow_size_shrunk(*_words(size, own, used)))
+
+
+def size_unused(size: int, own: int, used: int) -> int:
+    return int(library().pflow_size_unused(*_words(size, own, used)))
+
+
+def gives_first(rank: int, unused: int, other_rank: int, other_unused: int) -> bool:
+    one = ctypes.c_uint8(rank), ctypes.c_uint32(unused)
+    other = ctypes.c_uint8(other_rank), ctypes.c_uint32(other_unused)
+    return bool(library().pflow_gives_first(*one, *other))
+
+
+def mean_fast(mean: int, sample: int) -> int:
+    return int(library().pflow_mean_fast(*_words(mean, sample)))
+
+
+def mean_slow(mean: int, sample: int) -> int:
+    return int(library().pflow_mean_slow(*_words(mean, sample)))

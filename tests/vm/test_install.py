@@ -28,11 +28,11 @@ def test_installed_modules_are_loaded_and_unloaded_by_name(guest: Guest) -> None
     guest.run(f"{make} install INSTALL_MOD_STRIP=1", timeout=150)
     guest.run("modprobe pf_filter")
     assert loaded(guest) == {"pf_common", "pf_filter"}
-    guest.run("modprobe pf_sched")
-    assert loaded(guest) == {"pf_common", "pf_filter", "pf_sched"}
+    guest.run("modprobe --all pf_sched pf_mm")
+    assert loaded(guest) == {"pf_common", "pf_filter", "pf_sched", "pf_mm"}
     assert "[filter]" in guest.read("/proc/packetflow/status")
     assert guest.run("command -v packetflow-group").out
-    guest.run("modprobe --remove pf_filter pf_sched")
+    guest.run("modprobe --remove pf_filter pf_sched pf_mm")
     assert loaded(guest) == set()
     guest.run(f"{make} uninstall")
     assert guest.run("modprobe pf_filter", check=False).rc

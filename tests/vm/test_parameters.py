@@ -9,6 +9,7 @@ BAD = {
     "common": [{"enable": "2"}, {"max_sockets": "63"}, {"max_sockets": "many"}],
     "filter": [{"mode": "off"}, {"floor": "-1"}, {"exempt": "0"}, {"exempt": "1," * 600}],
     "sched": [{"mode": "off"}, {"lever": "fifo"}, {"cap": "0"}, {"exempt": "a,"}],
+    "mm": [{"mode": "off"}, {"budget": "-1"}, {"scale": "9"}, {"exempt": "0"}],
 }
 
 
@@ -25,7 +26,7 @@ def test_a_bad_parameter_refuses_to_load_and_leaves_nothing(guest: Guest, module
 
 
 def test_the_metrics_are_openmetrics(guest: Guest) -> None:
-    guest.load("pf_filter", "pf_sched")
+    guest.load("pf_filter", "pf_sched", "pf_mm")
     families = {
         f.name: f for f in text_string_to_metric_families(guest.read("/proc/packetflow/metrics"))
     }
@@ -46,6 +47,10 @@ def test_the_metrics_are_openmetrics(guest: Guest) -> None:
     assert values_of("packetflow_sched_restored") >= set(
         ("expired", "closed", "exited", "exec", "displaced", "stopped", "changed", "cap")
     )
+    assert values_of("packetflow_mm_refused") == {"budget", "memory", "clamp", "pool"}
+    assert values_of("packetflow_mm_given_back") == set(
+        ("unused", "closed", "changed", "limit", "reclaimed", "exempt", "stopped")
+    )
 
 
 def test_nothing_is_left_after_unloading(guest: Guest) -> None:
@@ -59,7 +64,7 @@ def test_nothing_is_left_after_unloading(guest: Guest) -> None:
 
     before = left()
     assert "/proc/packetflow" not in before
-    guest.load("pf_filter", "pf_sched")
+    guest.load("pf_filter", "pf_sched", "pf_mm")
     assert "/proc/packetflow" in left()
     assert "inet_recvmsg" in left()
     assert "sock_def_readable" in left()

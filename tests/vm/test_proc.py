@@ -11,7 +11,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from inside import inside, mark
+from inside import growing, inside, mark
 from inside.net import Worker, pressure, udp
 from inside.scheduling import attending, calm, flood, hog, knobs, receiving, running
 from inside.suite import ROOT, entry, metric, set_knob, sockets, unexplained, wait_for
@@ -185,12 +185,12 @@ def bounded() -> None:
     resource.setrlimit(resource.RLIMIT_RTTIME, (10_000_000, resource.RLIM_INFINITY))
 
 
-@inside(timeout=200, modules=("pf_filter", "pf_sched"))
+@inside(timeout=200, modules=("pf_filter", "pf_sched", "pf_mm"))
 def test_the_manual_explains_all_that_status_says() -> None:
     """But for a probe that is absent, and what only a real overload has it say."""
     assert unexplained("suite: running\nsuite: walking\n") == ["suite: walking"]
     look("sockets: ", "nice: ", "cpus: none", "probe: inet_recvmsg +idle", "suite: running")
-    look("dropped: ", "shedding: nobody", "raised: nobody")
+    look("dropped: ", "shedding: nobody", "raised: nobody", "granted: ")
     set_knob("enable", 0)
     look("suite: switched off")
     set_knob("enable", 1)
@@ -208,6 +208,13 @@ def test_the_manual_explains_all_that_status_says() -> None:
     for sock in many:
         sock.close()
     set_knob("max_sockets", before)
+
+    with growing.owner() as one, growing.knobs(budget=1):
+        one.flood(1000)
+        look("no budget: ", meanwhile=partial(one.flood, 10))
+        set_knob("mm/mode", "observe")
+        look("observed: .* buffers")
+        set_knob("mm/mode", "enforce")
 
     with knobs(lever="group"):
         look("lever=group: ")

@@ -6,7 +6,7 @@
 #include <linux/string.h>
 #include <linux/tracepoint.h>
 
-#include "sched.h"
+#include "internal.h"
 
 struct search {
 	const char *name;
@@ -22,15 +22,16 @@ static void look_at(struct tracepoint *tracepoint, void *data)
 }
 
 /**
- * tracepoint_find() - a tracepoint of the kernel itself, which never goes
+ * pflow_tracepoint_find() - a tracepoint of the kernel itself, which never goes
  * @name: its name
  *
  * Context: process, may sleep. Return: it, or NULL where this kernel has none.
  */
-struct tracepoint *tracepoint_find(const char *name)
+struct tracepoint *pflow_tracepoint_find(const char *name)
 {
 	struct search search = { .name = name };
 
 	for_each_kernel_tracepoint(look_at, &search);
 	return search.found;
 }
+EXPORT_SYMBOL_GPL(pflow_tracepoint_find);

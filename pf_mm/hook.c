@@ -1,0 +1,179 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * The hooks: where a socket's buffer is seen to fill.
+ *
+ * UDP: a tracepoint that sock_def_readable() passes with the packet just queued; before
+ * 6.3 there is none, and a probe on the function that queues a UDP packet does instead,
+ * before it looks for room. They are always there, as growth has to come before the first
+ * overflow: a load and a comparison, behind a patched call. Whoever is full already
+ * queues nothing, so a second tracepoint tells of what is dropped; it costs nothing while
+ * nobody drops.
+ *
+ * TCP: a tracepoint that a receive call passes with the socket's lock held, once for each
+ * piece it copies. A sender whose window is shut sends nothing, so nothing is lost by
+ * waiting until the receiver comes.
+ *
+ * Context: of UDP softirq, or process with softirqs off; of TCP process or softirq.
+ * Preemption is off. The socket cannot go while they run, but may be on its way: UDP is
+ * looked up under RCU alone.
+ */
+#include <linux/in.h>
+#include <linux/kprobes.h>
+#include <linux/net.h>
+#include <linux/tracepoint.h>
+#include <net/inet_sock.h>
+#include <net/tcp.h>
+
+#include "../common/compat/compat.h"
+#include "mm.h"
+
+/*
+ * No threshold is below a quarter. Whether it is a UDP socket at all (a raw one may carry
+ * the number) the table knows.
+ */
+static bool may_fill(const struct sock *sk)
+{
+	return sk->sk_protocol == IPPROTO_UDP &&
+	       (u32)atomic_read(&sk->sk_rmem_alloc) > (u32)READ_ONCE(sk->sk_rcvbuf) / 4;
+}
+
+static void look(struct sock *sk, bool queued)
+{
+	if (may_fill(sk) && !size_locked(sk))
+		grant_fills(sk, queued);
+}
+
+/* The tracepoint promises not to change the socket; growing is our business. */
+static void on_data_ready(void *unused, const struct sock *sk)
+{
+	look((struct sock *)sk, true);
+}
+
+/* __udp_enqueue_schedule_skb(struct sock *sk, struct sk_buff *skb) */
+static int on_enqueue(struct kprobe *kp, struct pt_regs *regs)
+{
+	struct sock *sk = (struct sock *)regs_get_kernel_argument(regs, 0);
+
+	/* What finds the buffer full will be refused, unless it grows now. */
+	look(sk, atomic_read(&sk->sk_rmem_alloc) <= READ_ONCE(sk->sk_rcvbuf));
+	return 0;
+}
+
+static void on_full(PFLOW_UDP_FAIL_ARGS)
+{
+	if (rc == -ENOMEM)
+		look(sk, false);
+}
+
+/* Autotuning raises the size by itself up to its limit, if it is on. */
+static void on_tcp_read(void *unused, struct sock *sk)
+{
+	const struct net *net = sock_net(sk);
+
+	if (sk->sk_rcvbuf < READ_ONCE(net->ipv4.sysctl_tcp_rmem[2]) ||
+	    !READ_ONCE(net->ipv4.sysctl_tcp_moderate_rcvbuf) ||
+	    !mm_knob(MM_KNOB_BUDGET) || size_locked(sk))
+		return;
+	grant_fills(sk, true);
+}
+
+/* inet_release(struct socket *sock); inet6_release() ends in it */
+static int on_release(struct kprobe *kp, struct pt_regs *regs)
+{
+	const struct sock *sk = ((struct socket *)regs_get_kernel_argument(regs, 0))->sk;
+
+	if (sk)
+		grant_closes(sk);
+	return 0;
+}
+
+/**
+ * struct trace - a tracepoint that is looked into
+ * @name: its name
+ * @probe: what to do there
+ * @without: what is lost where the kernel does not have it
+ * @point: it, while attached
+ */
+struct trace {
+	const char *name;
+	void *probe;
+	const char *without;
+	struct tracepoint *point;
+};
+
+static struct trace data_ready = { "sk_data_ready", on_data_ready };
+static struct trace full = { "udp_fail_queue_rcv_skb", on_full,
+			     "a UDP buffer that was full once stays as it is until it drains" };
+static struct trace tcp_read = { "tcp_rcv_space_adjust", on_tcp_read,
+				 "TCP buffers stay as autotuning leaves them" };
+static struct trace * const traces[] = { &data_ready, &full, &tcp_read };
+
+static struct pflow_probe rows[] = {
+	{ "inet_release", on_release, PFLOW_PROBE_ALWAYS, false,
+	  "what a closed socket was given comes back a tenth of a second later" },
+	/* The last: only where there is no tracepoint for it. */
+	{ "__udp_enqueue_schedule_skb", on_enqueue, PFLOW_PROBE_ALWAYS, true,
+	  "no UDP buffer that fills can be found" },
+};
+
+static struct pflow_probes probes = { .rows = rows };
+
+static int attach(struct trace *trace)
+{
+	struct tracepoint *point = pflow_tracepoint_find(trace->name);
+	int err;
+
+	if (!point) {
+		if (trace->without)
+			pr_warn("no tracepoint %s: %s\n", trace->name, trace->without);
+		return 0;
+	}
+	err = tracepoint_probe_register(point, trace->probe, NULL);
+	if (!err)
+		trace->point = point;
+	return err;
+}
+
+static void detach_all(void)
+{
+	unsigned int i;
+
+	for (i = 0; i < ARRAY_SIZE(traces); i++) {
+		if (traces[i]->point)
+			tracepoint_probe_unregister(traces[i]->point, traces[i]->probe, NULL);
+		traces[i]->point = NULL;
+	}
+	tracepoint_synchronize_unregister();
+}
+
+/**
+ * hook_setup() - attach the hooks
+ *
+ * Context: process, may sleep. Return: 0 or a negative error, and then nothing
+ * is attached.
+ */
+int hook_setup(void)
+{
+	unsigned int i;
+	int err = 0;
+
+	for (i = 0; i < ARRAY_SIZE(traces) && !err; i++)
+		err = attach(traces[i]);
+	probes.nr_rows = ARRAY_SIZE(rows) - !!data_ready.point;
+	if (!err)
+		err = pflow_probes_add(&probes);
+	if (err)
+		detach_all();
+	return err;
+}
+
+/**
+ * hook_teardown() - detach them
+ *
+ * Context: process, may sleep. None runs any more on return.
+ */
+void hook_teardown(void)
+{
+	pflow_probes_remove(&probes);
+	detach_all();
+}

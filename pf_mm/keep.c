@@ -1,0 +1,477 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * The keeper: takes back what is not used, and makes room for who waits for it.
+ *
+ * A worker that runs ten times a second while there is a grant, and at once when a
+ * socket waits for budget or is being closed. It alone ends grants, so it may walk them
+ * without a lock; the packet path adds to the head of a chain meanwhile, and what it adds
+ * is met the next time. It is unbound and of high priority, as the CPU that is flooded is
+ * the last one on which it would get to run.
+ *
+ * A TCP socket is changed with its spinlock held and only while no process owns it. Its
+ * lock as a mutex is never waited for: the owner may sleep in it, on a page of its own
+ * memory even, for as long as it likes. A socket that is owned is left for the next time.
+ *
+ * Context: worker, except where said otherwise.
+ */
+#include <linux/delay.h>
+#include <linux/rculist.h>
+#include <linux/sched/clock.h>
+#include <linux/slab.h>
+#include <linux/workqueue.h>
+#include <net/inet_sock.h>
+#include <net/tcp.h>
+
+#include "../common/compat/compat.h"
+#include "mm.h"
+
+#define PERIOD		(HZ / 10)
+#define UNUSED_FOR	(2 * HZ)
+#define STOP_TRIES	100
+#define STOP_APART_MS	10
+#define ALL_RANKS	(PFLOW_RANKS + 1)
+
+static void keeper(struct work_struct *work);
+static DECLARE_DELAYED_WORK(keeper_work, keeper);
+static struct workqueue_struct *queue;
+static bool stopping;
+static u32 rounds;
+
+typedef void (*change_t)(struct mm_grant *grant, void *data);
+
+static void change_udp(struct mm_grant *grant, change_t change, void *data)
+{
+	unsigned long irq;
+
+	raw_spin_lock_irqsave(&grants_lock, irq);
+	change(grant, data);
+	raw_spin_unlock_irqrestore(&grants_lock, irq);
+}
+
+static bool change_tcp(struct mm_grant *grant, change_t change, void *data)
+{
+	bool free;
+
+	local_bh_disable();
+	bh_lock_sock(grant->sk);
+	free = !sock_owned_by_user(grant->sk);
+	if (free)
+		change_udp(grant, change, data);
+	bh_unlock_sock(grant->sk);
+	local_bh_enable();
+	return free;
+}
+
+/* Do something to a grant with all held that changing its socket takes, if that can be had. */
+static bool with_socket(struct mm_grant *grant, change_t change, void *data)
+{
+	if (!grant->udp)
+		return change_tcp(grant, change, data);
+	change_udp(grant, change, data);
+	return true;
+}
+
+/* Only the keeper takes grants away, so the one before is still there; NULL is the first. */
+static struct mm_grant *next_grant(const struct mm_grant *before, unsigned int *chain)
+{
+	struct hlist_node *node = before ? READ_ONCE(before->node.next) : NULL;
+
+	if (!before)
+		*chain = 0;
+	else if (!node)
+		++*chain;
+	while (!node && *chain < GRANT_CHAINS) {
+		node = READ_ONCE(grants[*chain].first);
+		if (!node)
+			++*chain;
+	}
+	return hlist_entry_safe(node, struct mm_grant, node);
+}
+
+/* Is it over with this grant? Return: why, or -1. */
+static int over(const struct mm_grant *grant, const struct pflow_sock *entry)
+{
+	const struct sock *sk = grant->sk;
+
+	if (READ_ONCE(grant->closing) || sock_flag(sk, SOCK_DEAD))
+		return GIVEN_CLOSED;
+	if ((u32)READ_ONCE(sk->sk_rcvbuf) != grant->size ||
+	    ((sk->sk_userlocks & SOCK_RCVBUF_LOCK) && !grant->locked))
+		return GIVEN_CHANGED;
+	if (stopping || (mm_knob(MM_KNOB_MODE) == MM_MODE_OBSERVE && grant->size != grant->own))
+		return GIVEN_STOPPED;
+	if (!entry)
+		return GIVEN_CLOSED;
+	return size_locked(sk) || mm_exempt(READ_ONCE(inet_sk(sk)->inet_num)) ? GIVEN_EXEMPT : -1;
+}
+
+/*
+ * Give back its own size. Of TCP not below what it holds and has promised: then the rest
+ * follows as that drains, unless there is no time. Return: whether the grant is at its end.
+ */
+static bool restore(struct mm_grant *grant, enum mm_given why)
+{
+	grant_give(grant, grant->own, why);
+	return stopping || grant->size == grant->own;
+}
+
+static void end(struct mm_grant *grant, enum mm_given why, bool *ended)
+{
+	/* A dead socket's size means nothing, another's choice is not ours to undo. */
+	if (why != GIVEN_CHANGED && !sock_flag(grant->sk, SOCK_DEAD) && !restore(grant, why))
+		return;
+	grant_forget(grant, why);
+	*ended = true;
+}
+
+/* What TCP used of its window: twice what it received in a round trip. */
+static u32 window_used(struct mm_grant *grant)
+{
+	const struct tcp_sock *tp = tcp_sk(grant->sk);
+	u64 now = local_clock();
+	u64 elapsed_us = div_u64(now - grant->copied_ns, NSEC_PER_USEC);
+	u32 copied = tp->copied_seq - grant->copied;
+	u64 window = 0;
+
+	if (grant->copied_ns && (s64)elapsed_us > 0) {
+		u64 drain = div64_u64((u64)copied * USEC_PER_MSEC, elapsed_us);
+
+		window = 2 * div64_u64((u64)copied * (tp->rcv_rtt_est.rtt_us >> 3), elapsed_us);
+		WRITE_ONCE(grant->drain, pflow_mean_slow(grant->drain, min_t(u64, drain, U32_MAX)));
+		WRITE_ONCE(grant->drain_known, true);
+	}
+	grant->copied = tp->copied_seq;
+	grant->copied_ns = now;
+	return pflow_tcp_space(grant->sk, min_t(u64, window, PFLOW_SIZE_MOST));
+}
+
+/* The most that it needed in a period. Return: whether one has passed. */
+static bool needed_lately(struct mm_grant *grant, u32 *most)
+{
+	u32 used = grant->udp ? pflow_rmem(grant->sk) :
+		   max_t(u32, atomic_read(&grant->sk->sk_rmem_alloc), window_used(grant));
+
+	if (used > READ_ONCE(grant->peak))
+		WRITE_ONCE(grant->peak, used);
+	if (time_before32((u32)jiffies, grant->rolled + UNUSED_FOR))
+		return false;
+	*most = READ_ONCE(grant->peak);
+	WRITE_ONCE(grant->peak, used);
+	grant->rolled = jiffies;
+	return true;
+}
+
+/* Look after one: under the locks. */
+static void attend(struct mm_grant *grant, void *data)
+{
+	bool *ended = data;
+	struct pflow_sock *entry;
+	u32 most, needed;
+	int why;
+
+	rcu_read_lock();
+	entry = pflow_sock_find(grant->sk);
+	why = over(grant, entry);
+	if (why >= 0) {
+		end(grant, why, ended);
+		goto out;
+	}
+	grant->rank = READ_ONCE(entry->rank);
+	most = size_most(grant, grant->rank);
+	if (most < grant->size)
+		grant_give(grant, most, GIVEN_LIMIT);
+	if (!needed_lately(grant, &needed))
+		goto out;
+	grant_give(grant, pflow_size_shrunk(grant->size, grant->own, needed), GIVEN_UNUSED);
+	/* It fills no more, and has nothing of ours. */
+	if (grant->size == grant->own && needed <= grant->own / 4 && !grant->wanted) {
+		grant_forget(grant, GIVEN_UNUSED);
+		*ended = true;
+	}
+out:
+	rcu_read_unlock();
+}
+
+static void release(struct mm_grant *grant)
+{
+	sock_put(grant->sk);
+	kfree_rcu(grant, rcu);
+}
+
+static void attend_all(void)
+{
+	struct mm_grant *grant, *next;
+	unsigned int chain;
+
+	for (grant = next_grant(NULL, &chain); grant; grant = next) {
+		bool ended = false;
+
+		next = next_grant(grant, &chain);
+		with_socket(grant, attend, &ended);
+		if (ended)
+			release(grant);
+	}
+}
+
+/* Of whom this is asked may be changing; what it gives is looked at again under the locks. */
+static u32 unused(const struct mm_grant *grant)
+{
+	return pflow_size_unused(READ_ONCE(grant->size), grant->own, size_used(grant));
+}
+
+/* Who gives back next of those less important than @below? */
+static struct mm_grant *next_to_give(unsigned int below)
+{
+	struct mm_grant *grant, *found = NULL;
+	unsigned int chain;
+	u32 found_unused = 0;
+
+	for (grant = next_grant(NULL, &chain); grant; grant = next_grant(grant, &chain)) {
+		u32 has;
+
+		if (grant->rank >= below || grant->skipped == rounds ||
+		    READ_ONCE(grant->size) == grant->own)
+			continue;
+		has = unused(grant);
+		if (has && (!found || pflow_gives_first(grant->rank, has, found->rank,
+							found_unused))) {
+			found = grant;
+			found_unused = has;
+		}
+	}
+	return found;
+}
+
+static void take_unused(struct mm_grant *grant, void *data)
+{
+	const u64 *missing = data;
+	u32 has = unused(grant);
+
+	grant_give(grant, grant->size - min_t(u64, has, *missing), GIVEN_RECLAIMED);
+}
+
+static u64 left(void)
+{
+	unsigned long irq;
+	u64 bytes;
+
+	raw_spin_lock_irqsave(&grants_lock, irq);
+	bytes = grants_left();
+	raw_spin_unlock_irqrestore(&grants_lock, irq);
+	return bytes;
+}
+
+/* Take back from who is less important, the least important first. */
+static void reclaim(u64 wanted, unsigned int below)
+{
+	struct mm_grant *grant;
+	u64 has, missing;
+
+	rounds++;
+	for (has = left(); has < wanted; has = left()) {
+		grant = next_to_give(below);
+		if (!grant)
+			return;
+		missing = wanted - has;
+		with_socket(grant, take_unused, &missing);
+		/* Whatever came of it, it is not asked twice. */
+		grant->skipped = rounds;
+	}
+}
+
+static struct mm_grant *most_important_waiting(void)
+{
+	struct mm_grant *grant, *found = NULL;
+	unsigned int chain;
+
+	for (grant = next_grant(NULL, &chain); grant; grant = next_grant(grant, &chain))
+		if (READ_ONCE(grant->wanted) && (!found || grant->rank > found->rank))
+			found = grant;
+	return found;
+}
+
+/* As much as there is of what it waits for. */
+static void relieve(struct mm_grant *grant, void *data)
+{
+	u32 most = size_most(grant, grant->rank);
+	u64 to = min_t(u64, min(grant->wanted, most), grant->size + grants_left());
+
+	if (!grant->wanted)
+		return;
+	/* A step of less than an eighth is not worth another look at each packet. */
+	if (to < grant->size + grant->size / 8) {
+		grant_refused(grant, REFUSED_BUDGET);
+	} else if (!size_memory_for(grant->sk, to - grant->size)) {
+		grant_refused(grant, REFUSED_MEMORY);
+	} else {
+		grant_relieved(grant);
+		if (grant_resize(grant, to))
+			grant_grows(grant, to < most);
+	}
+}
+
+static void relieve_all(void)
+{
+	struct mm_grant *grant;
+
+	while ((grant = most_important_waiting())) {
+		u32 wanted = READ_ONCE(grant->wanted);
+
+		if (wanted > grant->size)
+			reclaim(wanted - grant->size, grant->rank);
+		/* A socket that is owned asks again when its owner receives. */
+		if (!with_socket(grant, relieve, NULL))
+			WRITE_ONCE(grant->wanted, 0);
+	}
+}
+
+static void take_all(struct mm_grant *grant, void *data)
+{
+	grant_give(grant, grant->own, GIVEN_RECLAIMED);
+}
+
+static struct mm_grant *least_important(void)
+{
+	struct mm_grant *grant, *found = NULL;
+	unsigned int chain;
+
+	for (grant = next_grant(NULL, &chain); grant; grant = next_grant(grant, &chain))
+		if (grant->skipped != rounds && grant->size != grant->own &&
+		    (!found || grant->rank < found->rank))
+			found = grant;
+	return found;
+}
+
+static u64 beyond_budget(void)
+{
+	u64 sum = 0;
+	struct mm_grant *grant;
+	unsigned int chain;
+	u64 budget = mm_budget();
+
+	for (grant = next_grant(NULL, &chain); grant; grant = next_grant(grant, &chain))
+		sum += READ_ONCE(grant->size) - grant->own;
+	return sum > budget ? sum - budget : 0;
+}
+
+/* The administrator made it smaller: what is unused goes first, then what is used too. */
+static void keep_budget(void)
+{
+	struct mm_grant *grant;
+	u64 missing;
+
+	rounds++;
+	while ((missing = beyond_budget())) {
+		grant = next_to_give(ALL_RANKS);
+		if (!grant)
+			break;
+		with_socket(grant, take_unused, &missing);
+		grant->skipped = rounds;
+	}
+	rounds++;
+	while (beyond_budget()) {
+		grant = least_important();
+		if (!grant)
+			break;
+		with_socket(grant, take_all, NULL);
+		grant->skipped = rounds;
+	}
+}
+
+/* Can it still grow, by its limit and by what less important ones could give? */
+static void tell_grows(struct mm_grant *grant, void *data)
+{
+	const struct mm_grant *giver = data;
+	bool room = grants_left() >= grant->size / 8 || (giver && giver->rank < grant->rank);
+	bool may = mm_knob(MM_KNOB_MODE) == MM_MODE_ENFORCE;
+
+	grant_grows(grant, may && room && grant->size < size_most(grant, grant->rank));
+}
+
+static void tell_all(void)
+{
+	struct mm_grant *grant, *giver;
+	unsigned int chain;
+
+	rounds++;
+	giver = next_to_give(ALL_RANKS);
+	for (grant = next_grant(NULL, &chain); grant; grant = next_grant(grant, &chain))
+		change_udp(grant, tell_grows, giver);
+}
+
+static void keeper(struct work_struct *work)
+{
+	grants_refill();
+	attend_all();
+	keep_budget();
+	relieve_all();
+	tell_all();
+	if (grants_any())
+		keeper_wake(false);
+}
+
+/**
+ * keeper_wake() - have the keeper look
+ * @now: at once, and not within a tenth of a second
+ *
+ * Context: any but NMI.
+ */
+void keeper_wake(bool now)
+{
+	if (now)
+		mod_delayed_work(queue, &keeper_work, 0);
+	else
+		queue_delayed_work(queue, &keeper_work, PERIOD);
+}
+
+/**
+ * keeper_setup() - have it ready
+ *
+ * Context: process, may sleep. Return: 0 or -ENOMEM.
+ */
+int keeper_setup(void)
+{
+	stopping = false;
+	queue = alloc_workqueue("pf_mm", WQ_UNBOUND | WQ_HIGHPRI, 0);
+	return queue ? 0 : -ENOMEM;
+}
+
+static void abandon(struct mm_grant *grant, void *data)
+{
+	size_set_unlocked(grant);
+	grant_forget(grant, GIVEN_STOPPED);
+}
+
+static void abandon_all(void)
+{
+	struct mm_grant *grant, *next;
+	unsigned int chain;
+
+	for (grant = next_grant(NULL, &chain); grant; grant = next) {
+		next = next_grant(grant, &chain);
+		change_udp(grant, abandon, NULL);
+		release(grant);
+	}
+}
+
+/**
+ * keeper_teardown() - restore every buffer and stop
+ *
+ * A TCP socket that is owned all the time for a second is restored without its lock.
+ *
+ * Context: process, may sleep; no hook is attached.
+ */
+void keeper_teardown(void)
+{
+	unsigned int tries;
+
+	cancel_delayed_work_sync(&keeper_work);
+	stopping = true;
+	attend_all();
+	for (tries = 0; grants_any() && tries < STOP_TRIES; tries++) {
+		msleep(STOP_APART_MS);
+		attend_all();
+	}
+	abandon_all();
+	destroy_workqueue(queue);
+}

@@ -1,0 +1,216 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * The knobs of pf_mm.
+ *
+ * Exempt ports are one bitmap, replaced whole under RCU, as in pf_filter.
+ */
+#include <linux/bitmap.h>
+#include <linux/ctype.h>
+#include <linux/mm.h>
+#include <linux/slab.h>
+#include <linux/string.h>
+
+#include "mm.h"
+
+#define PORTS		65536
+#define MEMORY_PART	32	/* of the memory that auto allows */
+#define BUDGET_AUTO	UINT_MAX
+#define BUDGET_MOST	1073741824u	/* KiB */
+
+#define BUDGET_DEFAULT	"auto"
+#define EXEMPT_DEFAULT	"none"
+
+struct exempt_list {
+	struct rcu_head rcu;
+	DECLARE_BITMAP(ports, PORTS);
+};
+
+static struct exempt_list __rcu *exempt_list;
+
+static const char * const modes[] = { "enforce", "observe", NULL };
+
+static int budget_parse(struct pflow_knob *knob, char *text);
+static void budget_show(const struct pflow_knob *knob, struct seq_file *m);
+static int exempt_parse(struct pflow_knob *knob, char *text);
+static void exempt_show(const struct pflow_knob *knob, struct seq_file *m);
+static void exempt_release(struct pflow_knob *knob);
+
+struct pflow_knob mm_knobs[MM_KNOBS] = {
+	[MM_KNOB_MODE] = {
+		.name = "mode", .unit = "enforce or observe", .choices = modes,
+		.help =
+		"observe finds buffers that fill and counts but changes none; try it before you enforce",
+	},
+	[MM_KNOB_DEFAULT_SIZE] = {
+		.name = "default_size", .unit = "KiB, twice what SO_RCVBUF would be given",
+		.min = 4, .max = 262144, .fallback = 500, .value = 500,
+		.help =
+		"what a buffer may grow to whose receiver has nice 0; at nice -20 twice that, at nice 19 a twentieth",
+	},
+	[MM_KNOB_SCALE] = {
+		.name = "scale", .unit = "percent",
+		.min = 10, .max = 10000, .fallback = 100, .value = 100,
+		.help =
+		"of these sizes; QUIC, syslog and telemetry want 4 to 8 MB: raise it to 1000 and more there",
+	},
+	[MM_KNOB_BUDGET] = {
+		.name = "budget", .unit = "KiB, at most 1073741824, or auto",
+		.value = BUDGET_AUTO, .parse = budget_parse, .show = budget_show,
+		.help =
+		"what all buffers together may be given beyond their own size, also past rmem_max and tcp_rmem; auto is 1/32 of memory; 0 obeys rmem_max and tcp_rmem, within that 1/32",
+	},
+	[MM_KNOB_MAX_DELAY] = {
+		.name = "max_delay", .unit = "milliseconds, 0 for no bound",
+		.max = 60000, .fallback = 0,
+		.help =
+		"no buffer grows so large that its content waits longer at the rate at which its receiver takes it; set it where late packets are worth nothing",
+	},
+	[MM_KNOB_OVERRIDE_LOCKED] = {
+		.name = "override_locked", .unit = "0 or 1", .max = 1, .fallback = 0,
+		.help =
+		"1 lets buffers grow whose size the program set by SO_RCVBUF",
+	},
+	[MM_KNOB_EXEMPT] = {
+		.name = "exempt", .unit = "ports, e.g. 68,5060-5069; or none",
+		.help =
+		"buffers of sockets on these local ports stay as they are",
+		.parse = exempt_parse, .show = exempt_show, .release = exempt_release,
+	},
+};
+
+module_param_cb(mode, &pflow_knob_param_ops, &mm_knobs[MM_KNOB_MODE], 0444);
+MODULE_PARM_DESC(mode, "enforce or observe (default enforce)");
+module_param_cb(default_size, &pflow_knob_param_ops, &mm_knobs[MM_KNOB_DEFAULT_SIZE], 0444);
+MODULE_PARM_DESC(default_size, "KiB that a buffer of nice 0 may grow to (default 500)");
+module_param_cb(scale, &pflow_knob_param_ops, &mm_knobs[MM_KNOB_SCALE], 0444);
+MODULE_PARM_DESC(scale, "percent of these sizes (default 100)");
+module_param_cb(budget, &pflow_knob_param_ops, &mm_knobs[MM_KNOB_BUDGET], 0444);
+MODULE_PARM_DESC(budget, "KiB for all, 0 obeys rmem_max, tcp_rmem (default " BUDGET_DEFAULT ")");
+module_param_cb(max_delay, &pflow_knob_param_ops, &mm_knobs[MM_KNOB_MAX_DELAY], 0444);
+MODULE_PARM_DESC(max_delay, "milliseconds that a buffer's content may wait (default 0, any)");
+module_param_cb(override_locked, &pflow_knob_param_ops, &mm_knobs[MM_KNOB_OVERRIDE_LOCKED], 0444);
+MODULE_PARM_DESC(override_locked, "1 changes what programs set by SO_RCVBUF (default 0)");
+module_param_cb(exempt, &pflow_knob_param_ops, &mm_knobs[MM_KNOB_EXEMPT], 0444);
+MODULE_PARM_DESC(exempt, "local ports left alone (default " EXEMPT_DEFAULT ")");
+
+static int budget_parse(struct pflow_knob *knob, char *text)
+{
+	unsigned int value;
+
+	if (!strcmp(text, BUDGET_DEFAULT)) {
+		WRITE_ONCE(knob->value, BUDGET_AUTO);
+		return 0;
+	}
+	if (!isdigit(text[0]) || kstrtouint(text, 10, &value) || value > BUDGET_MOST)
+		return -EINVAL;
+	WRITE_ONCE(knob->value, value);
+	return 0;
+}
+
+static void budget_show(const struct pflow_knob *knob, struct seq_file *m)
+{
+	unsigned int value = READ_ONCE(knob->value);
+
+	if (value == BUDGET_AUTO)
+		seq_puts(m, BUDGET_DEFAULT);
+	else
+		seq_printf(m, "%u", value);
+}
+
+/**
+ * mm_budget() - what all buffers together may be given
+ *
+ * Context: any. Return: bytes.
+ */
+u64 mm_budget(void)
+{
+	unsigned int value = mm_knob(MM_KNOB_BUDGET);
+
+	if (value && value != BUDGET_AUTO)
+		return (u64)value << 10;
+	return ((u64)totalram_pages() << PAGE_SHIFT) / MEMORY_PART;
+}
+
+static int parse_port(char *text, unsigned int *port)
+{
+	if (!isdigit(text[0]) || kstrtouint(text, 10, port) || !*port || *port >= PORTS)
+		return -EINVAL;
+	return 0;
+}
+
+static int parse_item(struct exempt_list *list, char *item)
+{
+	char *dash = strchr(item, '-');
+	unsigned int first, last;
+
+	if (dash)
+		*dash++ = '\0';
+	if (parse_port(item, &first) || parse_port(dash ?: item, &last) || last < first)
+		return -EINVAL;
+	bitmap_set(list->ports, first, last - first + 1);
+	return 0;
+}
+
+/* Called under the lock of all knobs. */
+static int exempt_parse(struct pflow_knob *knob, char *text)
+{
+	struct exempt_list *list = kzalloc(sizeof(*list), GFP_KERNEL), *old;
+	char *item;
+
+	if (!list)
+		return -ENOMEM;
+	if (strcmp(text, EXEMPT_DEFAULT)) {
+		while ((item = strsep(&text, ","))) {
+			if (parse_item(list, item)) {
+				kfree(list);
+				return -EINVAL;
+			}
+		}
+	}
+	old = rcu_replace_pointer(exempt_list, list, true);
+	if (old)
+		kfree_rcu(old, rcu);
+	return 0;
+}
+
+static void exempt_show(const struct pflow_knob *knob, struct seq_file *m)
+{
+	const struct exempt_list *list;
+	unsigned int first, end;
+	bool any = false;
+
+	rcu_read_lock();
+	list = rcu_dereference(exempt_list);
+	if (list) {
+		for_each_set_bitrange(first, end, list->ports, PORTS) {
+			seq_printf(m, "%s%u", any ? "," : "", first);
+			if (end - first > 1)
+				seq_printf(m, "-%u", end - 1);
+			any = true;
+		}
+	}
+	rcu_read_unlock();
+	if (!any)
+		seq_puts(m, EXEMPT_DEFAULT);
+}
+
+static void exempt_release(struct pflow_knob *knob)
+{
+	struct exempt_list *old = rcu_replace_pointer(exempt_list, NULL, true);
+
+	if (old)
+		kfree_rcu(old, rcu);
+}
+
+/**
+ * mm_exempt() - is a socket on this port to be left alone?
+ * @port: local port, host order
+ *
+ * Context: RCU read side. Return: whether it is.
+ */
+bool mm_exempt(u16 port)
+{
+	const struct exempt_list *list = rcu_dereference(exempt_list);
+
+	return list && test_bit(port, list->ports);
+}

@@ -1,0 +1,173 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * What the files of pf_mm share: the hook finds sockets whose buffer fills, a grant
+ * remembers what such a socket was given, and the keeper takes back what it does not use.
+ */
+#ifndef _PFLOW_MM_H
+#define _PFLOW_MM_H
+
+#include <linux/seq_file.h>
+#include <linux/spinlock.h>
+#include <net/sock.h>
+
+#include "../common/packetflow.h"
+#include "policy.h"
+
+/* knobs.c */
+enum {
+	MM_KNOB_MODE,
+	MM_KNOB_DEFAULT_SIZE,
+	MM_KNOB_SCALE,
+	MM_KNOB_BUDGET,
+	MM_KNOB_MAX_DELAY,
+	MM_KNOB_OVERRIDE_LOCKED,
+	MM_KNOB_EXEMPT,
+	MM_KNOBS,
+};
+
+enum {
+	MM_MODE_ENFORCE,
+	MM_MODE_OBSERVE,
+};
+
+extern struct pflow_knob mm_knobs[MM_KNOBS];
+u64 mm_budget(void);
+bool mm_exempt(u16 port);
+
+static inline unsigned int mm_knob(unsigned int which)
+{
+	return READ_ONCE(mm_knobs[which].value);
+}
+
+/* Why space came back; indexes the counters. */
+enum mm_given {
+	GIVEN_UNUSED,
+	GIVEN_CLOSED,
+	GIVEN_CHANGED,
+	GIVEN_LIMIT,
+	GIVEN_RECLAIMED,
+	GIVEN_EXEMPT,
+	GIVEN_STOPPED,
+	GIVEN,
+};
+
+/* Why a buffer that fills did not grow; indexes the counters. */
+enum mm_refusal {
+	REFUSED_BUDGET,
+	REFUSED_MEMORY,
+	REFUSED_CLAMP,
+	REFUSED_POOL,
+	REFUSALS,
+};
+
+/**
+ * struct mm_grant - a socket whose buffer fills, and what it was given
+ * @node: in the table of grants
+ * @sk: the socket, held
+ * @udp: or TCP
+ * @closing: it is being closed
+ * @locked: the program had set its size before: override_locked
+ * @observed: it would have grown, but for mode=observe
+ * @rank: of its receiver, when last looked at
+ * @own: its size without us, bytes
+ * @size: its size as we left it
+ * @goal: the size that it is to have; of TCP what is promised may still need more
+ * @threshold: how full it is when it has to grow
+ * @wanted: the size that it waits for, 0 if for none
+ * @wanted_ns: since then
+ * @retry: jiffies before which it is not tried again
+ * @skipped: round of the keeper in which it could not be changed
+ * @peak: the most that waited in it, of this period
+ * @rolled: jiffies at which this period began
+ * @counting: guards what follows
+ * @packets: counted since @counted_ns
+ * @counted_ns: local_clock()
+ * @rate: bytes per millisecond that arrive
+ * @stretch_ns: local_clock() since which its drain is measured
+ * @stretch_used: what waited in it then
+ * @arrived: bytes since
+ * @drain: bytes per millisecond that its receiver takes
+ * @drain_known: that was measured
+ * @copied: of TCP, what was received up to the keeper's last look
+ * @copied_ns: when that was
+ * @rcu: readers may hold it for a grace period
+ *
+ * Changed under grants_lock but for the peaks and what @counting guards. A socket's
+ * size is changed under it too, of TCP sockets under the socket's lock besides, which is
+ * taken first.
+ */
+struct mm_grant {
+	struct hlist_node node;
+	struct sock *sk;
+	bool udp;
+	bool closing;
+	bool locked;
+	bool observed;
+	u8 rank;
+	u32 own;
+	u32 size;
+	u32 goal;
+	u32 threshold;
+	u32 wanted;
+	u64 wanted_ns;
+	u32 retry;
+	u32 skipped;
+
+	u32 peak;
+	u32 rolled;
+
+	raw_spinlock_t counting;
+	u32 packets;
+	u64 counted_ns;
+	u32 rate;
+	u64 stretch_ns;
+	u32 stretch_used;
+	u64 arrived;
+	u32 drain;
+	bool drain_known;
+	u32 copied;
+	u64 copied_ns;
+
+	struct rcu_head rcu;
+};
+
+/* size.c */
+bool size_locked(const struct sock *sk);
+u32 size_set(struct mm_grant *grant, u32 to);
+void size_set_unlocked(struct mm_grant *grant);
+u32 size_used(const struct mm_grant *grant);
+u32 size_most(const struct mm_grant *grant, u8 rank);
+bool size_memory_for(const struct sock *sk, u32 bytes);
+
+/* grant.c */
+#define GRANT_CHAINS	1024
+
+extern raw_spinlock_t grants_lock;
+extern struct hlist_head grants[GRANT_CHAINS];
+
+int grants_setup(void);
+void grants_teardown(void);
+void grants_refill(void);
+bool grants_any(void);
+u64 grants_left(void);
+void grant_fills(struct sock *sk, bool queued);
+void grant_closes(const struct sock *sk);
+bool grant_resize(struct mm_grant *grant, u32 to);
+void grant_give(struct mm_grant *grant, u32 to, enum mm_given why);
+void grant_forget(struct mm_grant *grant, enum mm_given why);
+void grant_grows(const struct mm_grant *grant, bool on);
+void grant_refused(struct mm_grant *grant, enum mm_refusal why);
+void grant_relieved(struct mm_grant *grant);
+void grants_status(struct seq_file *m);
+void grants_metrics(struct seq_file *m);
+
+/* keep.c */
+int keeper_setup(void);
+void keeper_teardown(void);
+void keeper_wake(bool now);
+
+/* hook.c */
+int hook_setup(void);
+void hook_teardown(void);
+
+#endif

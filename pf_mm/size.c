@@ -1,0 +1,196 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * How the size of a buffer is changed, and what it may be.
+ *
+ * UDP: the kernel drops on sk_rcvbuf alone, and everybody reads it without a lock. It is
+ * exchanged only if it still is what we left; SO_RCVBUF sets its lock flag before the size,
+ * so where the flag appears afterwards the exchange is undone if nobody was there since.
+ * A buffer that becomes smaller loses nothing: what is queued stays, and new packets find
+ * no room until as much was received.
+ *
+ * TCP: only under the socket's lock, and by whoever has it. The window clamp follows the
+ * size, as autotuning has it follow, and rcv_ssthresh grows up to that as data come. What
+ * is queued and what the peer was promised are always kept room for, as the kernel would
+ * drop them for want of it.
+ */
+#include <linux/memcontrol.h>
+#include <linux/page_counter.h>
+#include <net/tcp.h>
+#include <net/udp.h>
+
+#include "../common/compat/compat.h"
+#include "mm.h"
+
+/**
+ * size_locked() - has the program set the size of this buffer?
+ * @sk: socket that the caller may read
+ *
+ * Context: any. Return: whether it did, and that is to be respected.
+ */
+bool size_locked(const struct sock *sk)
+{
+	return (sk->sk_userlocks & SOCK_RCVBUF_LOCK) && !mm_knob(MM_KNOB_OVERRIDE_LOCKED);
+}
+
+static bool udp_set(struct sock *sk, u32 from, u32 to)
+{
+	if (cmpxchg(&sk->sk_rcvbuf, from, to) != from)
+		return false;
+	/*
+	 * setsockopt() sets the flag, then the size: if that was our @from, the flag was
+	 * there, and a full barrier lies between. What is given back needs no such care.
+	 */
+	if (to > from && size_locked(sk)) {
+		cmpxchg(&sk->sk_rcvbuf, to, from);
+		return false;
+	}
+	pflow_udp_rcvbuf_changed(sk);
+	return true;
+}
+
+static u32 tcp_used(const struct sock *sk)
+{
+	u64 used = (u32)atomic_read(&sk->sk_rmem_alloc) + (u32)READ_ONCE(sk->sk_backlog.len);
+
+	return min_t(u64, used + pflow_tcp_space(sk, pflow_tcp_promised(sk)), PFLOW_SIZE_MOST);
+}
+
+/*
+ * A window that was told cannot be taken back. So what is to become smaller promises no
+ * more than that at once, and follows as the peer uses its promise up.
+ */
+static u32 tcp_set(struct mm_grant *grant, u32 to)
+{
+	struct sock *sk = grant->sk;
+	struct tcp_sock *tp = tcp_sk(sk);
+	u32 clamp = tcp_win_from_space(sk, to);
+	bool larger = to > grant->goal;
+
+	if (sk->sk_rcvbuf != grant->size || (larger && size_locked(sk)))
+		return 0;
+	grant->goal = to;
+	if (!larger)
+		to = clamp_t(u32, tcp_used(sk), to, grant->size);
+	WRITE_ONCE(sk->sk_rcvbuf, to);
+	if (larger) {
+		WRITE_ONCE(tp->window_clamp, max(tp->window_clamp, clamp));
+	} else {
+		WRITE_ONCE(tp->window_clamp, min(tp->window_clamp, clamp));
+		tp->rcv_ssthresh = min(tp->rcv_ssthresh, tp->window_clamp);
+	}
+	return to;
+}
+
+/**
+ * size_set() - change a buffer's size
+ * @grant: of the socket
+ * @to: bytes
+ *
+ * Context: under grants_lock; of a TCP socket under its lock too. Return: bytes that
+ * it has now, of TCP maybe more than @to; 0 if somebody else changed it, and then it stays.
+ */
+u32 size_set(struct mm_grant *grant, u32 to)
+{
+	if (!grant->udp)
+		return tcp_set(grant, to);
+	if (!udp_set(grant->sk, grant->size, to))
+		return 0;
+	grant->goal = to;
+	return to;
+}
+
+/**
+ * size_set_unlocked() - give a TCP buffer back whose lock is not to be had
+ * @grant: of the socket
+ *
+ * Its owner may sleep with the lock as long as it likes, on a page that does not come. So
+ * when the module goes the size alone is changed, which everybody reads as one word; a
+ * window clamp that is too large does no harm, as the window fits the free space anyway.
+ *
+ * Context: process, under grants_lock.
+ */
+void size_set_unlocked(struct mm_grant *grant)
+{
+	cmpxchg(&grant->sk->sk_rcvbuf, grant->size, max(grant->own, tcp_used(grant->sk)));
+}
+
+/**
+ * size_used() - below what a buffer must not be made smaller
+ * @grant: of the socket
+ *
+ * Context: any; of a TCP socket under its lock. Return: bytes: what is queued, of
+ * TCP what the peer may send too.
+ */
+u32 size_used(const struct mm_grant *grant)
+{
+	return grant->udp ? pflow_rmem(grant->sk) : tcp_used(grant->sk);
+}
+
+/**
+ * size_most() - how large a buffer may be now
+ * @grant: of the socket
+ * @rank: of its receiver
+ *
+ * The paper's SBmax within what the administrator allows. TCP is never bounded below
+ * what autotuning would give it.
+ *
+ * Context: any. Return: bytes.
+ */
+u32 size_most(const struct mm_grant *grant, u8 rank)
+{
+	u32 most = pflow_size_most(mm_knob(MM_KNOB_DEFAULT_SIZE) << 10, mm_knob(MM_KNOB_SCALE),
+				   rank);
+	bool obey = !mm_knob(MM_KNOB_BUDGET);
+	u32 limit;
+
+	if (READ_ONCE(grant->drain_known))
+		most = pflow_size_in_time(most, READ_ONCE(grant->drain),
+					  mm_knob(MM_KNOB_MAX_DELAY));
+	if (grant->udp) {
+		/* What SO_RCVBUF is given is doubled. */
+		limit = min_t(u64, 2ULL * READ_ONCE(sysctl_rmem_max), PFLOW_SIZE_MOST);
+		return obey ? min(most, limit) : most;
+	}
+	limit = READ_ONCE(sock_net(grant->sk)->ipv4.sysctl_tcp_rmem[2]);
+	return obey ? limit : max(most, limit);
+}
+
+/* Bytes that the control groups of a socket's maker have left. */
+static u64 cgroup_left(const struct sock *sk)
+{
+	u64 left = U64_MAX;
+#if defined(CONFIG_MEMCG)
+	struct mem_cgroup *memcg;
+
+	/* A socket holds its group, and a group those above it. */
+	for (memcg = sk->sk_memcg; memcg; memcg = parent_mem_cgroup(memcg)) {
+		unsigned long max = READ_ONCE(memcg->memory.max);
+		unsigned long taken = page_counter_read(&memcg->memory);
+
+		left = min(left, max > taken ? (u64)(max - taken) << PAGE_SHIFT : 0);
+	}
+#endif
+	return left;
+}
+
+/**
+ * size_memory_for() - may so much more be queued, as far as can be seen?
+ * @sk: the socket, which the caller holds
+ * @bytes: that much
+ *
+ * Held against where the protocol comes under pressure (the second value of udp_mem and
+ * tcp_mem) and against the limits of the socket's control groups. The kernel itself
+ * charges what is really queued.
+ *
+ * Context: any. Return: whether it may.
+ */
+bool size_memory_for(const struct sock *sk, u32 bytes)
+{
+	const struct proto *prot = READ_ONCE(sk->sk_prot);
+	long pages = DIV_ROUND_UP(bytes, PAGE_SIZE);
+
+	if (prot->memory_allocated && prot->sysctl_mem &&
+	    atomic_long_read(prot->memory_allocated) + pages > READ_ONCE(prot->sysctl_mem[1]))
+		return false;
+	return bytes <= cgroup_left(sk);
+}
