@@ -161,6 +161,12 @@ static bool needed_lately(struct mm_grant *grant, u32 *most)
 	return true;
 }
 
+/* Of whom this is asked may be changing; what it gives is looked at again under the locks. */
+static u32 unused(const struct mm_grant *grant)
+{
+	return pflow_size_unused(READ_ONCE(grant->size), grant->own, size_used(grant));
+}
+
 /* Look after one: under the locks. */
 static void attend(struct mm_grant *grant, void *data)
 {
@@ -211,12 +217,6 @@ static void attend_all(void)
 		if (ended)
 			release(grant);
 	}
-}
-
-/* Of whom this is asked may be changing; what it gives is looked at again under the locks. */
-static u32 unused(const struct mm_grant *grant)
-{
-	return pflow_size_unused(READ_ONCE(grant->size), grant->own, size_used(grant));
 }
 
 /* Who gives back next of those less important than @below? */

@@ -155,7 +155,10 @@ u32 size_most(const struct mm_grant *grant, u8 rank)
 	return obey ? limit : max(most, limit);
 }
 
-/* Bytes that the control groups of a socket's maker have left. */
+/*
+ * Bytes that the control groups of a socket's maker have left. What is queued is charged
+ * to them, by force: where that takes the last of it, the group's processes are killed.
+ */
 static u64 cgroup_left(const struct sock *sk)
 {
 	u64 left = U64_MAX;
@@ -179,8 +182,8 @@ static u64 cgroup_left(const struct sock *sk)
  * @bytes: that much
  *
  * Held against where the protocol comes under pressure (the second value of udp_mem and
- * tcp_mem) and against the limits of the socket's control groups. The kernel itself
- * charges what is really queued.
+ * tcp_mem) and against a quarter of what the limits of the socket's control groups leave:
+ * the rest is for the programs in them. The kernel itself charges what is really queued.
  *
  * Context: any. Return: whether it may.
  */
@@ -192,5 +195,5 @@ bool size_memory_for(const struct sock *sk, u32 bytes)
 	if (prot->memory_allocated && prot->sysctl_mem &&
 	    atomic_long_read(prot->memory_allocated) + pages > READ_ONCE(prot->sysctl_mem[1]))
 		return false;
-	return bytes <= cgroup_left(sk);
+	return bytes <= cgroup_left(sk) / 4;
 }
