@@ -95,9 +95,14 @@ static int over(const struct mm_grant *grant, const struct pflow_sock *entry)
 
 	if (READ_ONCE(grant->closing) || sock_flag(sk, SOCK_DEAD))
 		return GIVEN_CLOSED;
-	if ((u32)READ_ONCE(sk->sk_rcvbuf) != grant->size ||
-	    ((sk->sk_userlocks & SOCK_RCVBUF_LOCK) && !grant->locked))
+	if ((u32)READ_ONCE(sk->sk_rcvbuf) != grant->size)
 		return GIVEN_CHANGED;
+	/*
+	 * SO_RCVBUF sets the flag, but so does SO_BUF_LOCK, and leaves the size. Ours becomes
+	 * the program's only where it could have had as much by SO_RCVBUF.
+	 */
+	if ((sk->sk_userlocks & SOCK_RCVBUF_LOCK) && !grant->locked)
+		return grant->size <= size_settable() ? GIVEN_CHANGED : GIVEN_EXEMPT;
 	if (stopping || (mm_knob(MM_KNOB_MODE) == MM_MODE_OBSERVE && grant->size != grant->own))
 		return GIVEN_STOPPED;
 	if (!entry)

@@ -133,6 +133,7 @@ struct mm_grant {
 
 /* size.c */
 bool size_locked(const struct sock *sk);
+u32 size_settable(void);
 u32 size_set(struct mm_grant *grant, u32 to);
 void size_set_unlocked(struct mm_grant *grant);
 u32 size_used(const struct mm_grant *grant);

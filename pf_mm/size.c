@@ -32,6 +32,17 @@ bool size_locked(const struct sock *sk)
 	return (sk->sk_userlocks & SOCK_RCVBUF_LOCK) && !mm_knob(MM_KNOB_OVERRIDE_LOCKED);
 }
 
+/**
+ * size_settable() - how large any program may make its buffer by SO_RCVBUF
+ *
+ * Context: any. Return: bytes.
+ */
+u32 size_settable(void)
+{
+	/* What SO_RCVBUF is given is doubled. */
+	return min_t(u64, 2ULL * READ_ONCE(sysctl_rmem_max), PFLOW_SIZE_MOST);
+}
+
 static bool udp_set(struct sock *sk, u32 from, u32 to)
 {
 	if (cmpxchg(&sk->sk_rcvbuf, from, to) != from)
@@ -146,11 +157,8 @@ u32 size_most(const struct mm_grant *grant, u8 rank)
 	if (READ_ONCE(grant->drain_known))
 		most = pflow_size_in_time(most, READ_ONCE(grant->drain),
 					  mm_knob(MM_KNOB_MAX_DELAY));
-	if (grant->udp) {
-		/* What SO_RCVBUF is given is doubled. */
-		limit = min_t(u64, 2ULL * READ_ONCE(sysctl_rmem_max), PFLOW_SIZE_MOST);
-		return obey ? min(most, limit) : most;
-	}
+	if (grant->udp)
+		return obey ? min(most, size_settable()) : most;
 	limit = READ_ONCE(sock_net(grant->sk)->ipv4.sysctl_tcp_rmem[2]);
 	return obey ? limit : max(most, limit);
 }

@@ -486,9 +486,16 @@ MUTANTS = [
     Mutant(
         "what the program set is restored over",
         "pf_mm/keep.c",
-        "((sk->sk_userlocks & SOCK_RCVBUF_LOCK) && !grant->locked)",
+        "(sk->sk_userlocks & SOCK_RCVBUF_LOCK) && !grant->locked",
         "false",
         "vm/test_mm.py::test_the_very_size_that_it_has_grown_to_is_the_programs_when_it_sets_it",
+    ),
+    Mutant(
+        "a grown size can be kept by locking it",
+        "pf_mm/keep.c",
+        "grant->size <= size_settable() ? GIVEN_CHANGED : GIVEN_EXEMPT",
+        "GIVEN_CHANGED",
+        "vm/test_mm.py::test_a_size_is_not_kept_by_locking_it",
     ),
     Mutant(
         "B2 does not wait",

@@ -22,6 +22,7 @@ from inside.suite import metric, set_knob, sockets
 
 DEFAULT = 500 << 10  # default_size
 PAYLOAD = 200
+SO_BUF_LOCK = 72  # as if by SO_SNDBUF (1) or SO_RCVBUF (2), but the size stays
 
 
 def limit(nice: int, default: int = DEFAULT) -> int:
@@ -82,6 +83,10 @@ class Owner:
 
     def _do_set(self, size: int) -> int:
         self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, size)
+        return self._do_size()
+
+    def _do_lock(self, locks: int) -> int:
+        self.sock.setsockopt(socket.SOL_SOCKET, SO_BUF_LOCK, locks)
         return self._do_size()
 
     def _do_memory(self) -> list[int]:

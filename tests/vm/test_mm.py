@@ -372,6 +372,31 @@ def test_the_very_size_that_it_has_grown_to_is_the_programs_when_it_sets_it() ->
         insmod("pf_mm")
 
 
+@inside(modules=MM)
+def test_a_size_is_not_kept_by_locking_it() -> None:
+    """Not beyond what the program could have set; that it may keep."""
+    with owner() as one:
+        own = one.size()
+        with sysctl("net.core.rmem_max", str(own // 2)):
+            one.flood(FULL)
+            await_size(one, limit(0))
+            before = given_back()
+            assert one.ask("lock", 2) == limit(0)
+            await_size(one, own, 2)
+            wait_for(lambda: granted() == 0, 2)
+            assert given_back()["exempt"] == before["exempt"] + 1
+            assert given_back()["changed"] == before["changed"]
+        one.ask("lock", 0)
+        one.numbers()
+        one.flood(FULL)
+        await_size(one, limit(0))
+        with sysctl("net.core.rmem_max", str(limit(0) // 2)):
+            one.ask("lock", 2)
+            wait_for(lambda: granted() == 0, 2)
+            assert given_back()["changed"] == before["changed"] + 1
+            assert one.size() == limit(0)
+
+
 @mark.cpus(2)
 @inside(timeout=120, modules=MM, pinned=False)
 def test_a_size_that_the_program_sets_meanwhile_stays() -> None:
