@@ -116,13 +116,11 @@ bool grants_any(void)
 /**
  * grants_left() - what is left of the budget
  *
- * Context: under grants_lock. Return: bytes.
+ * Context: under grants_lock. Return: bytes; less than 0 where it was made smaller.
  */
-u64 grants_left(void)
+s64 grants_left(void)
 {
-	u64 budget = mm_budget();
-
-	return budget > granted ? budget - granted : 0;
+	return mm_budget() - granted;
 }
 
 static void set_threshold(struct mm_grant *grant)

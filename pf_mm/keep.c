@@ -4,7 +4,7 @@
  *
  * A worker that runs ten times a second while there is a grant, and at once when a
  * socket waits for budget or is being closed. It alone ends grants, so it may walk them
- * without a lock; the packet path adds to the head of a chain meanwhile, and what it adds
+ * without a lock, and sleep between two of them; the packet path adds to the head of a chain meanwhile, and what it adds
  * is met the next time. It is unbound and of high priority, as the CPU that is flooded is
  * the last one on which it would get to run.
  *
@@ -29,13 +29,28 @@
 #define UNUSED_FOR	(2 * HZ)
 #define STOP_TRIES	100
 #define STOP_APART_MS	10
-#define ALL_RANKS	(PFLOW_RANKS + 1)
+#define SERVED		32	/* in a round, of those who wait for what others have */
+
+/* What can be taken back. */
+enum take {
+	TAKE_UNUSED,
+	TAKE_ALL,
+	TAKES,
+};
+
+struct taking {
+	enum take take;
+	u64 missing;	/* bytes */
+};
 
 static void keeper(struct work_struct *work);
 static DECLARE_DELAYED_WORK(keeper_work, keeper);
 static struct workqueue_struct *queue;
 static bool stopping;
-static u32 rounds;
+
+/* The keeper's own, of each rank: bytes that can be taken, and whether anybody waits. */
+static u64 to_take[TAKES][PFLOW_RANKS];
+static bool waiting[PFLOW_RANKS];
 
 typedef void (*change_t)(struct mm_grant *grant, void *data);
 
@@ -71,11 +86,15 @@ static bool with_socket(struct mm_grant *grant, change_t change, void *data)
 	return true;
 }
 
-/* Only the keeper takes grants away, so the one before is still there; NULL is the first. */
+/*
+ * Only the keeper takes grants away, so the one before is still there, and there is time for
+ * others; NULL is the first.
+ */
 static struct mm_grant *next_grant(const struct mm_grant *before, unsigned int *chain)
 {
 	struct hlist_node *node = before ? READ_ONCE(before->node.next) : NULL;
 
+	cond_resched();
 	if (!before)
 		*chain = 0;
 	else if (!node)
@@ -172,6 +191,11 @@ static u32 unused(const struct mm_grant *grant)
 	return pflow_size_unused(READ_ONCE(grant->size), grant->own, size_used(grant));
 }
 
+static u32 takeable(const struct mm_grant *grant, enum take take)
+{
+	return take == TAKE_UNUSED ? unused(grant) : READ_ONCE(grant->size) - grant->own;
+}
+
 /* Look after one: under the locks. */
 static void attend(struct mm_grant *grant, void *data)
 {
@@ -224,41 +248,10 @@ static void attend_all(void)
 	}
 }
 
-/* Who gives back next of those less important than @below? */
-static struct mm_grant *next_to_give(unsigned int below)
-{
-	struct mm_grant *grant, *found = NULL;
-	unsigned int chain;
-	u32 found_unused = 0;
-
-	for (grant = next_grant(NULL, &chain); grant; grant = next_grant(grant, &chain)) {
-		u32 has;
-
-		if (grant->rank >= below || grant->skipped == rounds ||
-		    READ_ONCE(grant->size) == grant->own)
-			continue;
-		has = unused(grant);
-		if (has && (!found || pflow_gives_first(grant->rank, has, found->rank,
-							found_unused))) {
-			found = grant;
-			found_unused = has;
-		}
-	}
-	return found;
-}
-
-static void take_unused(struct mm_grant *grant, void *data)
-{
-	const u64 *missing = data;
-	u32 has = unused(grant);
-
-	grant_give(grant, grant->size - min_t(u64, has, *missing), GIVEN_RECLAIMED);
-}
-
-static u64 left(void)
+static s64 left(void)
 {
 	unsigned long irq;
-	u64 bytes;
+	s64 bytes;
 
 	raw_spin_lock_irqsave(&grants_lock, irq);
 	bytes = grants_left();
@@ -266,45 +259,90 @@ static u64 left(void)
 	return bytes;
 }
 
-/* Take back from who is less important, the least important first. */
-static void reclaim(u64 wanted, unsigned int below)
+/* One look at all: what can be had from whom, and who waits. */
+static void survey(void)
 {
 	struct mm_grant *grant;
-	u64 has, missing;
+	unsigned int chain, take;
 
-	rounds++;
-	for (has = left(); has < wanted; has = left()) {
-		grant = next_to_give(below);
-		if (!grant)
-			return;
-		missing = wanted - has;
-		with_socket(grant, take_unused, &missing);
-		/* Whatever came of it, it is not asked twice. */
-		grant->skipped = rounds;
+	memset(to_take, 0, sizeof(to_take));
+	memset(waiting, 0, sizeof(waiting));
+	for (grant = next_grant(NULL, &chain); grant; grant = next_grant(grant, &chain)) {
+		u8 rank = READ_ONCE(grant->rank);
+
+		for (take = 0; take < TAKES; take++)
+			to_take[take][rank] += takeable(grant, take);
+		waiting[rank] |= READ_ONCE(grant->wanted);
 	}
 }
 
-static struct mm_grant *most_important_waiting(void)
+static void take_back(struct mm_grant *grant, void *data)
 {
-	struct mm_grant *grant, *found = NULL;
+	const struct taking *taking = data;
+	u32 has = takeable(grant, taking->take);
+
+	grant_give(grant, grant->size - min_t(u64, has, taking->missing), GIVEN_RECLAIMED);
+}
+
+/* Return: whether so much of the budget is left now. */
+static bool take_from(unsigned int rank, enum take take, s64 wanted)
+{
+	struct taking taking = { .take = take };
+	struct mm_grant *grant;
 	unsigned int chain;
 
-	for (grant = next_grant(NULL, &chain); grant; grant = next_grant(grant, &chain))
-		if (READ_ONCE(grant->wanted) && (!found || grant->rank > found->rank))
-			found = grant;
-	return found;
+	for (grant = next_grant(NULL, &chain); grant; grant = next_grant(grant, &chain)) {
+		s64 has;
+
+		if (READ_ONCE(grant->rank) != rank || !takeable(grant, take))
+			continue;
+		has = left();
+		if (has >= wanted)
+			return true;
+		taking.missing = wanted - has;
+		with_socket(grant, take_back, &taking);
+	}
+	/* Whatever came of it, nobody of this rank is asked again before the next look. */
+	to_take[take][rank] = 0;
+	return left() >= wanted;
+}
+
+/* Take back from who is less important, the least important first. */
+static bool take_below(unsigned int below, enum take take, s64 wanted)
+{
+	unsigned int rank;
+
+	for (rank = 0; rank < below; rank++)
+		if (to_take[take][rank] && take_from(rank, take, wanted))
+			return true;
+	return false;
+}
+
+static u64 to_be_had(unsigned int below)
+{
+	unsigned int rank;
+	u64 sum = 0;
+
+	for (rank = 0; rank < below; rank++)
+		sum += to_take[TAKE_UNUSED][rank];
+	return sum;
+}
+
+/* A step of less than an eighth is not worth another look at each packet. */
+static u32 least_step(const struct mm_grant *grant)
+{
+	return grant->size / 8;
 }
 
 /* As much as there is of what it waits for. */
 static void relieve(struct mm_grant *grant, void *data)
 {
 	u32 most = size_most(grant, grant->rank);
-	u64 to = min_t(u64, min(grant->wanted, most), grant->size + grants_left());
+	s64 to = min_t(s64, min(grant->wanted, most), grant->size + grants_left());
 
 	if (!grant->wanted)
 		return;
-	/* A step of less than an eighth is not worth another look at each packet. */
-	if (to < grant->size + grant->size / 8) {
+	if (to < (s64)grant->size + least_step(grant)) {
 		grant_refused(grant, REFUSED_BUDGET);
 	} else if (!size_memory_for(grant->sk, to - grant->size)) {
 		grant_refused(grant, REFUSED_MEMORY);
@@ -315,79 +353,64 @@ static void relieve(struct mm_grant *grant, void *data)
 	}
 }
 
+/* Give one what it waits for. Return: whether it had to be looked for. */
+static bool serve(struct mm_grant *grant)
+{
+	s64 missing = (s64)READ_ONCE(grant->wanted) - grant->size;
+	s64 has = left();
+	bool look = has < missing;
+
+	if (look) {
+		u64 more = to_be_had(grant->rank);
+
+		look = more && has + (s64)more >= least_step(grant);
+	}
+	if (look)
+		take_below(grant->rank, TAKE_UNUSED, missing);
+	/* A socket that is owned asks again when its owner receives. */
+	if (!with_socket(grant, relieve, NULL))
+		WRITE_ONCE(grant->wanted, 0);
+	return look;
+}
+
+/*
+ * Each at most once, as who is refused may ask again soon. A search ends with its aim
+ * reached, or with nothing more to be had from a rank: so there are few of them. Whom
+ * SERVED others were looked for before waits for the next round.
+ */
 static void relieve_all(void)
 {
+	unsigned int rank = PFLOW_RANKS, served = 0, chain;
 	struct mm_grant *grant;
 
-	while ((grant = most_important_waiting())) {
-		u32 wanted = READ_ONCE(grant->wanted);
-
-		if (wanted > grant->size)
-			reclaim(wanted - grant->size, grant->rank);
-		/* A socket that is owned asks again when its owner receives. */
-		if (!with_socket(grant, relieve, NULL))
-			WRITE_ONCE(grant->wanted, 0);
+	while (rank--) {
+		if (!waiting[rank])
+			continue;
+		for (grant = next_grant(NULL, &chain); grant; grant = next_grant(grant, &chain)) {
+			if (!READ_ONCE(grant->wanted) || READ_ONCE(grant->rank) != rank)
+				continue;
+			served += serve(grant);
+			if (served == SERVED)
+				return;
+		}
 	}
-}
-
-static void take_all(struct mm_grant *grant, void *data)
-{
-	grant_give(grant, grant->own, GIVEN_RECLAIMED);
-}
-
-static struct mm_grant *least_important(void)
-{
-	struct mm_grant *grant, *found = NULL;
-	unsigned int chain;
-
-	for (grant = next_grant(NULL, &chain); grant; grant = next_grant(grant, &chain))
-		if (grant->skipped != rounds && grant->size != grant->own &&
-		    (!found || grant->rank < found->rank))
-			found = grant;
-	return found;
-}
-
-static u64 beyond_budget(void)
-{
-	u64 sum = 0;
-	struct mm_grant *grant;
-	unsigned int chain;
-	u64 budget = mm_budget();
-
-	for (grant = next_grant(NULL, &chain); grant; grant = next_grant(grant, &chain))
-		sum += READ_ONCE(grant->size) - grant->own;
-	return sum > budget ? sum - budget : 0;
 }
 
 /* The administrator made it smaller: what is unused goes first, then what is used too. */
 static void keep_budget(void)
 {
-	struct mm_grant *grant;
-	u64 missing;
-
-	rounds++;
-	while ((missing = beyond_budget())) {
-		grant = next_to_give(ALL_RANKS);
-		if (!grant)
-			break;
-		with_socket(grant, take_unused, &missing);
-		grant->skipped = rounds;
-	}
-	rounds++;
-	while (beyond_budget()) {
-		grant = least_important();
-		if (!grant)
-			break;
-		with_socket(grant, take_all, NULL);
-		grant->skipped = rounds;
-	}
+	if (left() >= 0)
+		return;
+	survey();
+	if (!take_below(PFLOW_RANKS, TAKE_UNUSED, 0))
+		take_below(PFLOW_RANKS, TAKE_ALL, 0);
 }
 
 /* Can it still grow, by its limit and by what less important ones could give? */
 static void tell_grows(struct mm_grant *grant, void *data)
 {
-	const struct mm_grant *giver = data;
-	bool room = grants_left() >= grant->size / 8 || (giver && giver->rank < grant->rank);
+	const unsigned int *giver = data;
+	bool room = grants_left() >= least_step(grant) || *giver < grant->rank;
 	bool may = mm_knob(MM_KNOB_MODE) == MM_MODE_ENFORCE;
 
 	grant_grows(grant, may && room && grant->size < size_most(grant, grant->rank));
@@ -395,13 +418,13 @@ static void tell_grows(struct mm_grant *grant, void *data)
 
 static void tell_all(void)
 {
-	struct mm_grant *grant, *giver;
-	unsigned int chain;
+	struct mm_grant *grant;
+	unsigned int chain, giver;
 
-	rounds++;
-	giver = next_to_give(ALL_RANKS);
+	for (giver = 0; giver < PFLOW_RANKS && !to_take[TAKE_UNUSED][giver]; giver++)
+		;
 	for (grant = next_grant(NULL, &chain); grant; grant = next_grant(grant, &chain))
-		change_udp(grant, tell_grows, giver);
+		change_udp(grant, tell_grows, &giver);
 }
 
 static void keeper(struct work_struct *work)
@@ -409,6 +432,7 @@ static void keeper(struct work_struct *work)
 	grants_refill();
 	attend_all();
 	keep_budget();
+	survey();
 	relieve_all();
 	tell_all();
 	if (grants_any())

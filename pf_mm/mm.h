@@ -76,7 +76,6 @@ enum mm_refusal {
  * @wanted: the size that it waits for, 0 if for none
  * @wanted_ns: since then
  * @retry: jiffies before which it is not tried again
- * @skipped: round of the keeper in which it could not be changed
  * @peak: the most that waited in it, of this period
  * @rolled: jiffies at which this period began
  * @counting: guards what follows
@@ -111,7 +110,6 @@ struct mm_grant {
 	u32 wanted;
 	u64 wanted_ns;
 	u32 retry;
-	u32 skipped;
 
 	u32 peak;
 	u32 rolled;
@@ -150,7 +148,7 @@ int grants_setup(void);
 void grants_teardown(void);
 void grants_refill(void);
 bool grants_any(void);
-u64 grants_left(void);
+s64 grants_left(void);
 void grant_fills(struct sock *sk, bool queued);
 void grant_closes(const struct sock *sk);
 bool grant_resize(struct mm_grant *grant, u32 to);

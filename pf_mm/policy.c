@@ -128,22 +128,6 @@ u32 pflow_size_unused(u32 size, u32 own, u32 used)
 }
 
 /**
- * pflow_gives_first() - of two buffers with unused space, does the first give it back first?
- * @rank: of its receiver
- * @unused: bytes, not 0
- * @other_rank: of the other's
- * @other_unused: bytes, not 0
- *
- * The less important one; among equals the one that has more to give.
- *
- * Context: any. Return: whether it does.
- */
-bool pflow_gives_first(u8 rank, u32 unused, u8 other_rank, u32 other_unused)
-{
-	return rank != other_rank ? rank < other_rank : unused > other_unused;
-}
-
-/**
  * pflow_mean_fast() - a mean that forgets soon
  * @mean: so far; 0 where nothing is known
  * @sample: the next

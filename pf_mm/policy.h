@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * Policy of pf_mm: how large a buffer may be, when it grows and how far, what
- * goes back, and who gives back first.
+ * Policy of pf_mm: how large a buffer may be, when it grows and how far, and what
+ * goes back.
  *
  * Plain numbers only; compiled unchanged into the user-space tests. Sizes are
  * bytes as sk_rcvbuf counts them (truesize). Rates are bytes per millisecond.
@@ -21,7 +21,6 @@ u32 pflow_size_threshold(u32 size, u32 rate, u32 relief_us);
 u32 pflow_size_grown(u32 size, u32 most, u32 rate, u32 relief_us);
 u32 pflow_size_shrunk(u32 size, u32 own, u32 used);
 u32 pflow_size_unused(u32 size, u32 own, u32 used);
-bool pflow_gives_first(u8 rank, u32 unused, u8 other_rank, u32 other_unused);
 u32 pflow_mean_fast(u32 mean, u32 sample);
 u32 pflow_mean_slow(u32 mean, u32 sample);
 

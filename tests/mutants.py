@@ -457,10 +457,10 @@ MUTANTS = [
     ),
     Mutant(
         "the most important gives back first",
-        "pf_mm/policy.c",
-        "rank < other_rank :",
-        "rank > other_rank :",
-        "unit/test_mm_policy.py::test_the_sum_stays_in_the_budget_and_goes_by_priority",
+        "pf_mm/keep.c",
+        "if (to_take[take][rank] && take_from(rank, take, wanted))",
+        "if (take_from(below - 1 - rank, take, wanted))",
+        "vm/test_mm.py::test_a_budget_that_is_lowered_is_kept_soon",
     ),
     Mutant(
         "a buffer shrinks to what is used",

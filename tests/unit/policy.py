@@ -57,7 +57,6 @@ def library() -> ctypes.CDLL:
         getattr(built, f"pflow_size_{name}").restype = ctypes.c_uint32
     for name in ("pflow_mean_fast", "pflow_mean_slow"):
         getattr(built, name).restype = ctypes.c_uint32
-    built.pflow_gives_first.restype = ctypes.c_bool
     return built
 
 
@@ -169,12 +168,6 @@ def size_shrunk(size: int, own: int, used: int) -> int:
 
 def size_unused(size: int, own: int, used: int) -> int:
     return int(library().pflow_size_unused(*_words(size, own, used)))
-
-
-def gives_first(rank: int, unused: int, other_rank: int, other_unused: int) -> bool:
-    one = ctypes.c_uint8(rank), ctypes.c_uint32(unused)
-    other = ctypes.c_uint8(other_rank), ctypes.c_uint32(other_unused)
-    return bool(library().pflow_gives_first(*one, *other))
 
 
 def mean_fast(mean: int, sample: int) -> int:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""The policy of pf_mm: how large, when, how far, what goes back, and who gives first."""
+"""The policy of pf_mm: how large, when, how far, and what goes back."""
 
 from dataclasses import dataclass
 
@@ -12,7 +12,6 @@ from unit.policy import (
     RANKS,
     RT,
     SIZE_MOST,
-    gives_first,
     mean_fast,
     mean_slow,
     rank,
@@ -209,13 +208,8 @@ class Memory:
         return self.budget - sum(buffer.size - buffer.own for buffer in self.buffers)
 
     def _next_to_give(self, below: int) -> Buffer | None:
-        found: Buffer | None = None
-        for one in self.buffers:
-            if one.rank >= below or not one.unused:
-                continue
-            if not found or gives_first(one.rank, one.unused, found.rank, found.unused):
-                found = one
-        return found
+        able = [one for one in self.buffers if one.rank < below and one.unused]
+        return min(able, key=lambda one: one.rank) if able else None
 
     def grow(self, buffer: Buffer, most: int) -> bool:
         """By a step, or by what there is of it."""
@@ -224,9 +218,6 @@ class Memory:
             giver = self._next_to_give(buffer.rank)
             if giver is None:
                 break
-            # Nobody who matters less is left with anything unused that would come first.
-            lower = [b for b in self.buffers if b.rank < giver.rank and b.unused]
-            assert lower == []
             giver.size -= min(giver.unused, to - buffer.size - self.left)
         to = min(to, buffer.size + self.left)
         grows = to > buffer.size
@@ -263,12 +254,3 @@ def test_the_sum_stays_in_the_budget_and_goes_by_priority(
         buffer.used = 0
         buffer.size = size_shrunk(buffer.size, buffer.own, 0)
     assert memory.left == budget
-
-
-@given(ranks, sizes, ranks, sizes)
-def test_who_gives_first_is_an_order(a: int, x: int, b: int, y: int) -> None:
-    assert not (gives_first(a, x, b, y) and gives_first(b, y, a, x))
-    if (a, x) != (b, y):
-        assert gives_first(a, x, b, y) or gives_first(b, y, a, x)
-    if a < b:
-        assert gives_first(a, x, b, y)
