@@ -64,6 +64,7 @@ static const char * const refusal_names[REFUSALS] = {
 	[REFUSED_MEMORY] = "memory",
 	[REFUSED_CLAMP] = "clamp",
 	[REFUSED_POOL] = "pool",
+	[REFUSED_STALLED] = "stalled",
 };
 
 static struct hlist_head *chain_of(const struct sock *sk)
@@ -314,6 +315,7 @@ static struct mm_grant *begin(struct sock *sk, const struct pflow_sock *entry)
 	grant->size = grant->own;
 	grant->goal = grant->own;
 	grant->rolled = jiffies;
+	grant->taken = jiffies;
 	grant->retry = jiffies;
 	set_threshold(grant);
 	hlist_add_head_rcu(&grant->node, chain_of(sk));
@@ -327,6 +329,12 @@ static bool clamped(const struct mm_grant *grant)
 {
 	return !grant->udp && tcp_sk(grant->sk)->window_clamp <
 			      tcp_win_from_space(grant->sk, grant->goal) / 2;
+}
+
+/* Who takes nothing for so long that he does not count as receiver is not helped by room. */
+static bool stalled(const struct mm_grant *grant)
+{
+	return grant->udp && time_after32((u32)jiffies, READ_ONCE(grant->taken) + PFLOW_HOLD);
 }
 
 /* Under the lock; of a TCP socket under its lock too. */
@@ -361,6 +369,8 @@ static void grow(struct mm_grant *grant, const struct pflow_sock *entry)
 		grant_grows(grant, false);
 	} else if (clamped(grant)) {
 		grant_refused(grant, REFUSED_CLAMP);
+	} else if (stalled(grant)) {
+		grant_refused(grant, REFUSED_STALLED);
 	} else if (!size_memory_for(sk, to - grant->size)) {
 		grant_refused(grant, REFUSED_MEMORY);
 	} else if (to - grant->size > grants_left()) {

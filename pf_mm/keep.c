@@ -31,9 +31,13 @@
 #define STOP_APART_MS	10
 #define SERVED		32	/* in a round, of those who wait for what others have */
 
-/* What can be taken back. */
+/*
+ * What can be taken back. Of UDP also what is used, and at once: what is queued stays, and
+ * the next packets find no room. Of TCP that takes as long as its window.
+ */
 enum take {
 	TAKE_UNUSED,
+	TAKE_UDP,
 	TAKE_ALL,
 	TAKES,
 };
@@ -191,9 +195,32 @@ static u32 unused(const struct mm_grant *grant)
 	return pflow_size_unused(READ_ONCE(grant->size), grant->own, size_used(grant));
 }
 
+/* It goes from the one queue to the other first. */
+static const void *waits_longest(const struct sock *sk)
+{
+	const struct sk_buff_head *read = &udp_sk(sk)->reader_queue;
+	const struct sk_buff_head *queue = &sk->sk_receive_queue;
+
+	if (!skb_queue_empty_lockless(read))
+		return READ_ONCE(read->next);
+	return skb_queue_empty_lockless(queue) ? NULL : READ_ONCE(queue->next);
+}
+
+/* Does anybody receive? Drains are means, and never quite nothing. */
+static void note_taken(struct mm_grant *grant)
+{
+	const void *oldest = waits_longest(grant->sk);
+
+	if (!oldest || oldest != grant->oldest)
+		WRITE_ONCE(grant->taken, (u32)jiffies);
+	grant->oldest = oldest;
+}
+
 static u32 takeable(const struct mm_grant *grant, enum take take)
 {
-	return take == TAKE_UNUSED ? unused(grant) : READ_ONCE(grant->size) - grant->own;
+	if (take == TAKE_UNUSED)
+		return unused(grant);
+	return take == TAKE_ALL || grant->udp ? READ_ONCE(grant->size) - grant->own : 0;
 }
 
 /* Look after one: under the locks. */
@@ -212,6 +239,8 @@ static void attend(struct mm_grant *grant, void *data)
 		goto out;
 	}
 	grant->rank = READ_ONCE(entry->rank);
+	if (grant->udp)
+		note_taken(grant);
 	most = size_most(grant, grant->rank);
 	if (most < grant->size)
 		grant_give(grant, most, GIVEN_LIMIT);
@@ -318,13 +347,13 @@ static bool take_below(unsigned int below, enum take take, s64 wanted)
 	return false;
 }
 
-static u64 to_be_had(unsigned int below)
+static u64 to_be_had(unsigned int below, enum take take)
 {
 	unsigned int rank;
 	u64 sum = 0;
 
 	for (rank = 0; rank < below; rank++)
-		sum += to_take[TAKE_UNUSED][rank];
+		sum += to_take[take][rank];
 	return sum;
 }
 
@@ -353,24 +382,41 @@ static void relieve(struct mm_grant *grant, void *data)
 	}
 }
 
-/* Give one what it waits for. Return: whether it had to be looked for. */
+/*
+ * Make room for one, of what less important ones do not use or, where that is too little,
+ * use. Return: whether it had to be looked for.
+ */
+static bool look_for(const struct mm_grant *grant)
+{
+	u32 wanted = min(READ_ONCE(grant->wanted), size_most(grant, grant->rank));
+	s64 missing = (s64)wanted - grant->size;
+	s64 has = left();
+	bool looked = false;
+	enum take take;
+
+	if (mm_knob(MM_KNOB_MODE) == MM_MODE_OBSERVE || missing < least_step(grant) ||
+	    !size_memory_for(grant->sk, missing))
+		return false;
+	for (take = TAKE_UNUSED; take <= TAKE_UDP && has < missing; take++, has = left()) {
+		s64 more = to_be_had(grant->rank, take);
+
+		if (!more || has + more < least_step(grant))
+			continue;
+		take_below(grant->rank, take, missing);
+		looked = true;
+	}
+	return looked;
+}
+
+/* Give one what it waits for, or what there is of it. Return: whether it was looked for. */
 static bool serve(struct mm_grant *grant)
 {
-	s64 missing = (s64)READ_ONCE(grant->wanted) - grant->size;
-	s64 has = left();
-	bool look = has < missing;
+	bool looked = look_for(grant);
 
-	if (look) {
-		u64 more = to_be_had(grant->rank);
-
-		look = more && has + (s64)more >= least_step(grant);
-	}
-	if (look)
-		take_below(grant->rank, TAKE_UNUSED, missing);
 	/* A socket that is owned asks again when its owner receives. */
 	if (!with_socket(grant, relieve, NULL))
 		WRITE_ONCE(grant->wanted, 0);
-	return look;
+	return looked;
 }
 
 /*
@@ -421,8 +467,9 @@ static void tell_all(void)
 	struct mm_grant *grant;
 	unsigned int chain, giver;
 
-	for (giver = 0; giver < PFLOW_RANKS && !to_take[TAKE_UNUSED][giver]; giver++)
-		;
+	for (giver = 0; giver < PFLOW_RANKS; giver++)
+		if (to_take[TAKE_UNUSED][giver] || to_take[TAKE_UDP][giver])
+			break;
 	for (grant = next_grant(NULL, &chain); grant; grant = next_grant(grant, &chain))
 		change_udp(grant, tell_grows, &giver);
 }

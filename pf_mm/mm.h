@@ -57,6 +57,7 @@ enum mm_refusal {
 	REFUSED_MEMORY,
 	REFUSED_CLAMP,
 	REFUSED_POOL,
+	REFUSED_STALLED,
 	REFUSALS,
 };
 
@@ -78,6 +79,8 @@ enum mm_refusal {
  * @retry: jiffies before which it is not tried again
  * @peak: the most that waited in it, of this period
  * @rolled: jiffies at which this period began
+ * @oldest: of UDP, what waited longest at the keeper's last look: compared, never followed
+ * @taken: jiffies when that look last found that something had been taken, or nothing waited
  * @counting: guards what follows
  * @packets: counted since @counted_ns
  * @counted_ns: local_clock()
@@ -113,6 +116,8 @@ struct mm_grant {
 
 	u32 peak;
 	u32 rolled;
+	const void *oldest;
+	u32 taken;
 
 	raw_spinlock_t counting;
 	u32 packets;

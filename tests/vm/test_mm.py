@@ -511,6 +511,47 @@ def test_the_least_important_gives_back_first() -> None:
 
 
 @inside(modules=MM)
+def test_what_is_full_and_not_read_makes_room_for_the_more_important() -> None:
+    """Of two such the less important one first; what waits in them is not lost."""
+    own = own_size()
+    budget = (limit(10) - own + limit(5) - own) >> 10
+    with owners(10, 5, 0) as (low, middle, high), knobs(budget=budget):
+        sent = [low.fill(limit(10)), middle.fill(limit(5))]
+        # To the byte, but for what the budget is short of as it is told in KiB.
+        assert low.size() == limit(10)
+        assert middle.size() > limit(5) - 1024
+        high.flood(FULL)
+
+        def as_far_as_it_goes() -> bool:
+            high.flood(10)
+            return high.size() - own > (budget << 10) * 7 // 8
+
+        wait_for(as_far_as_it_goes, 5)
+        assert low.size() == own
+        assert middle.size() < limit(5)
+        assert granted() <= budget << 10
+        assert [one.numbers() for one in (low, middle)] == [(number, True) for number in sent]
+
+
+@inside(modules=MM)
+def test_who_never_receives_does_not_grow_on() -> None:
+    with owner() as one:
+        own = one.size()
+        one.flood(own * 3 // 4 // one.truesize())
+        assert one.size() == 2 * own
+        time.sleep(7)
+        before = refused()["stalled"]
+        one.flood(FULL)
+        time.sleep(0.3)
+        assert one.size() == 2 * own
+        assert refused()["stalled"] > before
+        one.numbers()
+        time.sleep(0.5)
+        one.flood(FULL)
+        await_size(one, limit(0))
+
+
+@inside(modules=MM)
 def test_the_budget_is_never_exceeded() -> None:
     own = own_size()
     for budget in (1, 7, 100, 333):
