@@ -47,6 +47,8 @@ static u64 granted, peak;
 static u64 grown, observed;
 static u64 given[GIVEN], refused[REFUSALS];
 
+static DEFINE_PER_CPU(unsigned long, no_grant);	/* refused as the pool was empty */
+
 static u32 relief_us;	/* the m of paper 004 */
 
 static const char * const given_names[GIVEN] = {
@@ -86,22 +88,23 @@ static struct mm_grant *find(const struct sock *sk)
 /**
  * grants_refill() - fill the pool of grants
  *
- * Context: process, may sleep.
+ * Context: process, may sleep. Return: whether it is full.
  */
-void grants_refill(void)
+bool grants_refill(void)
 {
 	while (READ_ONCE(pool_size) < POOL_FULL) {
 		struct mm_grant *grant = kzalloc(sizeof(*grant), GFP_KERNEL | __GFP_NOWARN);
 		unsigned long irq;
 
 		if (!grant)
-			return;
+			return false;
 		raw_spin_lock_init(&grant->counting);
 		raw_spin_lock_irqsave(&grants_lock, irq);
 		hlist_add_head(&grant->node, &pool);
-		pool_size++;
+		WRITE_ONCE(pool_size, pool_size + 1);
 		raw_spin_unlock_irqrestore(&grants_lock, irq);
 	}
+	return true;
 }
 
 /**
@@ -297,17 +300,11 @@ static struct mm_grant *begin(struct sock *sk, const struct pflow_sock *entry)
 {
 	struct mm_grant *grant;
 
-	if (pool_size < POOL_LOW)
-		keeper_wake(true);
-	if (hlist_empty(&pool)) {
-		refused[REFUSED_POOL]++;
-		return NULL;
-	}
-	if (!refcount_inc_not_zero(&sk->sk_refcnt))
+	if (hlist_empty(&pool) || !refcount_inc_not_zero(&sk->sk_refcnt))
 		return NULL;
 	grant = hlist_entry(pool.first, struct mm_grant, node);
 	hlist_del(&grant->node);
-	pool_size--;
+	WRITE_ONCE(pool_size, pool_size - 1);
 	grant->sk = sk;
 	grant->udp = entry->protocol == IPPROTO_UDP;
 	grant->locked = sk->sk_userlocks & SOCK_RCVBUF_LOCK;
@@ -320,7 +317,8 @@ static struct mm_grant *begin(struct sock *sk, const struct pflow_sock *entry)
 	set_threshold(grant);
 	hlist_add_head_rcu(&grant->node, chain_of(sk));
 	WRITE_ONCE(number, number + 1);
-	keeper_wake(false);
+	/* Once: where there is no memory to be had it tries again by itself. */
+	keeper_wake(pool_size == POOL_LOW);
 	return grant;
 }
 
@@ -425,6 +423,11 @@ static void fills(struct sock *sk, const struct pflow_sock *entry, bool queued)
 		WRITE_ONCE(grant->peak, max(READ_ONCE(grant->peak), READ_ONCE(grant->goal)));
 	if (grant && time_before32((u32)jiffies, READ_ONCE(grant->retry)))
 		return;
+	/* The lock would be all CPUs' for each packet of each socket that fills. */
+	if (!grant && !READ_ONCE(pool_size)) {
+		this_cpu_inc(no_grant);
+		return;
+	}
 	raw_spin_lock_irqsave(&grants_lock, irq);
 	grant = find(sk) ?: begin(sk, entry);
 	if (grant)
@@ -511,6 +514,7 @@ struct told {
 static void tell(struct told *told)
 {
 	unsigned long irq;
+	int cpu;
 
 	raw_spin_lock_irqsave(&grants_lock, irq);
 	told->number = number;
@@ -521,6 +525,8 @@ static void tell(struct told *told)
 	memcpy(told->given, given, sizeof(given));
 	memcpy(told->refused, refused, sizeof(refused));
 	raw_spin_unlock_irqrestore(&grants_lock, irq);
+	for_each_possible_cpu(cpu)
+		told->refused[REFUSED_POOL] += READ_ONCE(per_cpu(no_grant, cpu));
 }
 
 /**

@@ -476,13 +476,14 @@ static void tell_all(void)
 
 static void keeper(struct work_struct *work)
 {
-	grants_refill();
+	bool full = grants_refill();
+
 	attend_all();
 	keep_budget();
 	survey();
 	relieve_all();
 	tell_all();
-	if (grants_any())
+	if (grants_any() || !full)
 		keeper_wake(false);
 }
 
