@@ -87,13 +87,14 @@ static struct mm_grant *find(const struct sock *sk)
 
 /**
  * grants_refill() - fill the pool of grants
+ * @gfp: how
  *
- * Context: process, may sleep. Return: whether it is full.
+ * Context: process, or as @gfp lets it. Return: whether it is full.
  */
-bool grants_refill(void)
+bool grants_refill(gfp_t gfp)
 {
 	while (READ_ONCE(pool_size) < POOL_FULL) {
-		struct mm_grant *grant = kzalloc(sizeof(*grant), GFP_KERNEL | __GFP_NOWARN);
+		struct mm_grant *grant = kzalloc(sizeof(*grant), gfp | __GFP_NOWARN);
 		unsigned long irq;
 
 		if (!grant)
@@ -480,7 +481,7 @@ void grant_closes(const struct sock *sk)
  */
 int grants_setup(void)
 {
-	grants_refill();
+	grants_refill(GFP_KERNEL);
 	return pool_size ? 0 : -ENOMEM;
 }
 

@@ -6,7 +6,7 @@
  * socket waits for budget or is being closed. It alone ends grants, so it may walk them
  * without a lock, and sleep between two of them; the packet path adds to the head of a chain meanwhile, and what it adds
  * is met the next time. It is unbound and of high priority, as the CPU that is flooded is
- * the last one on which it would get to run.
+ * the last one on which it would get to run. It never waits for memory.
  *
  * A TCP socket is changed with its spinlock held and only while no process owns it. Its
  * lock as a mutex is never waited for: the owner may sleep in it, on a page of its own
@@ -476,14 +476,13 @@ static void tell_all(void)
 
 static void keeper(struct work_struct *work)
 {
-	bool full = grants_refill();
-
 	attend_all();
 	keep_budget();
 	survey();
 	relieve_all();
 	tell_all();
-	if (grants_any() || !full)
+	/* What is given back is the sooner free the less memory there is: it waits for none. */
+	if (!grants_refill(GFP_NOWAIT) || grants_any())
 		keeper_wake(false);
 }
 
@@ -509,7 +508,7 @@ void keeper_wake(bool now)
 int keeper_setup(void)
 {
 	stopping = false;
-	queue = alloc_workqueue("pf_mm", WQ_UNBOUND | WQ_HIGHPRI, 0);
+	queue = alloc_workqueue("pf_mm", WQ_UNBOUND | WQ_HIGHPRI | WQ_MEM_RECLAIM, 0);
 	return queue ? 0 : -ENOMEM;
 }
 

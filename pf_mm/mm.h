@@ -151,7 +151,7 @@ extern struct hlist_head grants[GRANT_CHAINS];
 
 int grants_setup(void);
 void grants_teardown(void);
-bool grants_refill(void);
+bool grants_refill(gfp_t gfp);
 bool grants_any(void);
 s64 grants_left(void);
 void grant_fills(struct sock *sk, bool queued);
