@@ -161,13 +161,16 @@ bool grant_resize(struct mm_grant *grant, u32 to)
  * @to: bytes
  * @why: reason to count
  *
+ * What is to become smaller still becomes so.
+ *
  * Context: as size_set().
  */
 void grant_give(struct mm_grant *grant, u32 to, enum mm_given why)
 {
 	u32 before = grant->size;
 
-	if (to < before && grant_resize(grant, max(to, grant->own)) && grant->size < before)
+	to = max(min(to, grant->goal), grant->own);
+	if (to < before && grant_resize(grant, to) && grant->size < before)
 		given[why]++;
 }
 
