@@ -59,6 +59,12 @@ static bool udp_set(struct sock *sk, u32 from, u32 to)
 	return true;
 }
 
+/* The largest window that its peer can be told: the scale was agreed on at the beginning. */
+static u32 window_most(const struct sock *sk)
+{
+	return 65535U << tcp_sk(sk)->rx_opt.rcv_wscale;
+}
+
 static u32 tcp_used(const struct sock *sk)
 {
 	u64 used = (u32)atomic_read(&sk->sk_rmem_alloc) + (u32)READ_ONCE(sk->sk_backlog.len);
@@ -74,7 +80,7 @@ static u32 tcp_set(struct mm_grant *grant, u32 to)
 {
 	struct sock *sk = grant->sk;
 	struct tcp_sock *tp = tcp_sk(sk);
-	u32 clamp = tcp_win_from_space(sk, to);
+	u32 clamp = min_t(u32, tcp_win_from_space(sk, to), window_most(sk));
 	bool larger = to > grant->goal;
 
 	if (sk->sk_rcvbuf != grant->size || (larger && size_locked(sk)))
@@ -143,7 +149,7 @@ u32 size_used(const struct mm_grant *grant)
  * @rank: of its receiver
  *
  * The paper's SBmax within what the administrator allows. TCP is never bounded below
- * what autotuning would give it.
+ * what autotuning would give it, and gets no space for more than its window can tell of.
  *
  * Context: any. Return: bytes.
  */
@@ -152,6 +158,7 @@ u32 size_most(const struct mm_grant *grant, u8 rank)
 	u32 most = pflow_size_most(mm_knob(MM_KNOB_DEFAULT_SIZE) << 10, mm_knob(MM_KNOB_SCALE),
 				   rank);
 	bool obey = !mm_knob(MM_KNOB_BUDGET);
+	const struct sock *sk = grant->sk;
 	u32 limit;
 
 	if (READ_ONCE(grant->drain_known))
@@ -159,8 +166,8 @@ u32 size_most(const struct mm_grant *grant, u8 rank)
 					  mm_knob(MM_KNOB_MAX_DELAY));
 	if (grant->udp)
 		return obey ? min(most, size_settable()) : most;
-	limit = READ_ONCE(sock_net(grant->sk)->ipv4.sysctl_tcp_rmem[2]);
-	return obey ? limit : max(most, limit);
+	limit = READ_ONCE(sock_net(sk)->ipv4.sysctl_tcp_rmem[2]);
+	return obey ? limit : clamp(most, limit, max(limit, pflow_tcp_space(sk, window_most(sk))));
 }
 
 /*

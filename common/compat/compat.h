@@ -225,18 +225,20 @@ static inline void pflow_udp_rcvbuf_changed(struct sock *sk)
 /* The space that a window needs: from 6.6 by what the socket's own packets take. */
 static inline u32 pflow_tcp_space(const struct sock *sk, u32 window)
 {
+	u64 space = window;
+
 #if defined(PFLOW_HAVE_TCP_SCALING_RATIO)
-	return tcp_space_from_win(sk, window);
+	/* As tcp_space_from_win(), whose result may not fit. */
+	space = div_u64(space << TCP_RMEM_TO_WIN_SCALE, tcp_sk(sk)->scaling_ratio);
 #else
 	int scale = READ_ONCE(sock_net(sk)->ipv4.sysctl_tcp_adv_win_scale);
-	u64 space = window;
 
 	if (scale > 0)
 		space = div64_u64(space << scale, (1ULL << scale) - 1);
 	else
 		space <<= -scale;
-	return min_t(u64, space, INT_MAX);
 #endif
+	return min_t(u64, space, INT_MAX);
 }
 
 /* Bytes that the peer may send: from 7.0 or so a window may have been taken back. */

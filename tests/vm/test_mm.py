@@ -661,13 +661,14 @@ SMALL_WINDOW = 131_072
 
 
 @contextmanager
-def small_windows(most: int = SMALL_WINDOW) -> Iterator[None]:
-    """In this namespace, which is the test's own."""
+def small_windows(most: int = SMALL_WINDOW, scaled_for: int = 4 << 20) -> Iterator[None]:
+    """In this namespace, which is the test's own. For rmem_max a connection chooses its scale."""
     setting = Path("/proc/sys/net/ipv4/tcp_rmem")
     before = setting.read_text()
     setting.write_text(f"4096 {SMALL_WINDOW} {most}")
     try:
-        yield
+        with sysctl("net.core.rmem_max", str(scaled_for)):
+            yield
     finally:
         setting.write_text(before)
 
@@ -743,6 +744,19 @@ def test_a_window_opens_beyond_what_autotuning_allows(address: str) -> None:
             return waiting > SMALL_WINDOW * 3 // 2
 
         wait_for(more)
+
+
+@inside(modules=MM)
+def test_no_space_is_given_for_a_window_that_cannot_be_told() -> None:
+    """Of 65535 << 2 here. Without that limit it would go on to the tenfold."""
+    with small_windows(scaled_for=SMALL_WINDOW), knobs(scale=1000), owner(tcp=True) as one:
+        stream, most = Stream(one), 0
+        for _ in range(40):
+            stream.fill()
+            stream.take(8192)
+            most = max(most, one.size())
+        assert SMALL_WINDOW < most <= 4 * (65535 << 2)
+        stream.finish()
 
 
 @inside(modules=MM)
