@@ -150,6 +150,7 @@ bool grant_resize(struct mm_grant *grant, u32 to)
 	granted = granted + to - grant->size;
 	peak = max(peak, granted);
 	grown += to > grant->size;
+	grant->stuck = false;
 	WRITE_ONCE(grant->size, to);
 	set_threshold(grant);
 	return true;
@@ -222,6 +223,7 @@ void grant_forget(struct mm_grant *grant, enum mm_given why)
 void grant_refused(struct mm_grant *grant, enum mm_refusal why)
 {
 	refused[why]++;
+	grant->stuck = why != REFUSED_BUDGET;
 	WRITE_ONCE(grant->wanted, 0);
 	WRITE_ONCE(grant->retry, (u32)jiffies + REFUSED_FOR);
 	grant_grows(grant, false);

@@ -457,7 +457,7 @@ static void tell_grows(struct mm_grant *grant, void *data)
 {
 	const unsigned int *giver = data;
 	bool room = grants_left() >= least_step(grant) || *giver < grant->rank;
-	bool may = mm_knob(MM_KNOB_MODE) == MM_MODE_ENFORCE;
+	bool may = mm_knob(MM_KNOB_MODE) == MM_MODE_ENFORCE && !grant->stuck;
 
 	grant_grows(grant, may && room && grant->size < size_most(grant, grant->rank));
 }

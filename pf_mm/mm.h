@@ -69,6 +69,7 @@ enum mm_refusal {
  * @closing: it is being closed
  * @locked: the program had set its size before: override_locked
  * @observed: it would have grown, but for mode=observe
+ * @stuck: it cannot grow for another reason than the budget, or so it was when last tried
  * @rank: of its receiver, when last looked at
  * @own: its size without us, bytes
  * @size: its size as we left it
@@ -105,6 +106,7 @@ struct mm_grant {
 	bool closing;
 	bool locked;
 	bool observed;
+	bool stuck;
 	u8 rank;
 	u32 own;
 	u32 size;

@@ -592,6 +592,9 @@ def test_the_protocols_memory_is_a_limit_too() -> None:
         one.flood(FULL)
         assert one.size() == own
         assert refused()["memory"] > before
+        for _ in range(10):
+            assert one.row()["grows"] == "0"
+            time.sleep(0.05)
         assert "udp_mem" in (ROOT / "status").read_text()
 
 
