@@ -474,7 +474,9 @@ void grant_closes(const struct sock *sk)
 	grant = find(sk);
 	if (grant) {
 		WRITE_ONCE(grant->closing, true);
-		keeper_wake(true);
+		/* Who has nothing of ours has time; many may be closed at once. */
+		if (READ_ONCE(grant->size) != grant->own)
+			keeper_wake(true);
 	}
 	rcu_read_unlock();
 }
