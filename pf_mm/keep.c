@@ -371,6 +371,10 @@ static void relieve(struct mm_grant *grant, void *data)
 
 	if (!grant->wanted)
 		return;
+	if (mm_knob(MM_KNOB_MODE) == MM_MODE_OBSERVE) {
+		WRITE_ONCE(grant->wanted, 0);
+		return;
+	}
 	if (to < (s64)grant->size + least_step(grant)) {
 		grant_refused(grant, REFUSED_BUDGET);
 	} else if (!size_memory_for(grant->sk, to - grant->size)) {
