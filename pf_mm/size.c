@@ -128,7 +128,8 @@ u32 size_set(struct mm_grant *grant, u32 to)
  */
 void size_set_unlocked(struct mm_grant *grant)
 {
-	cmpxchg(&grant->sk->sk_rcvbuf, grant->size, max(grant->own, tcp_used(grant->sk)));
+	cmpxchg(&grant->sk->sk_rcvbuf, grant->size,
+		clamp(tcp_used(grant->sk), grant->own, grant->size));
 }
 
 /**
