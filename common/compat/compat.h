@@ -218,7 +218,14 @@ static inline bool pflow_udp_would_drop(u32 rmem, u32 rcvbuf, u32 truesize)
 static inline void pflow_udp_rcvbuf_changed(struct sock *sk)
 {
 #if defined(PFLOW_HAVE_FORWARD_THRESHOLD)
-	WRITE_ONCE(udp_sk(sk)->forward_threshold, READ_ONCE(sk->sk_rcvbuf) >> 2);
+	int size;
+
+	/* It is the last size's, whoever set that meanwhile. */
+	do {
+		size = READ_ONCE(sk->sk_rcvbuf);
+		WRITE_ONCE(udp_sk(sk)->forward_threshold, size >> 2);
+		smp_mb();	/* told, before it is looked at again */
+	} while (READ_ONCE(sk->sk_rcvbuf) != size);
 #endif
 }
 
