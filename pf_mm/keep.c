@@ -111,6 +111,12 @@ static struct mm_grant *next_grant(const struct mm_grant *before, unsigned int *
 	return hlist_entry_safe(node, struct mm_grant, node);
 }
 
+/* Has the program set its size since, be it to the same? */
+static bool locked_since(const struct mm_grant *grant)
+{
+	return (grant->sk->sk_userlocks & SOCK_RCVBUF_LOCK) && !grant->locked;
+}
+
 /* Is it over with this grant? Return: why, or -1. */
 static int over(const struct mm_grant *grant, const struct pflow_sock *entry)
 {
@@ -124,7 +130,7 @@ static int over(const struct mm_grant *grant, const struct pflow_sock *entry)
 	 * SO_RCVBUF sets the flag, but so does SO_BUF_LOCK, and leaves the size. Ours becomes
 	 * the program's only where it could have had as much by SO_RCVBUF.
 	 */
-	if ((sk->sk_userlocks & SOCK_RCVBUF_LOCK) && !grant->locked)
+	if (locked_since(grant))
 		return grant->size <= size_settable() ? GIVEN_CHANGED : GIVEN_EXEMPT;
 	if (stopping || (mm_knob(MM_KNOB_MODE) == MM_MODE_OBSERVE && grant->size != grant->own))
 		return GIVEN_STOPPED;
@@ -310,7 +316,8 @@ static void take_back(struct mm_grant *grant, void *data)
 	const struct taking *taking = data;
 	u32 has = takeable(grant, taking->take);
 
-	grant_give(grant, grant->size - min_t(u64, has, taking->missing), GIVEN_RECLAIMED);
+	if (!locked_since(grant))
+		grant_give(grant, grant->size - min_t(u64, has, taking->missing), GIVEN_RECLAIMED);
 }
 
 /* Return: whether so much of the budget is left now. */

@@ -48,8 +48,9 @@ static bool udp_set(struct sock *sk, u32 from, u32 to)
 	if (cmpxchg(&sk->sk_rcvbuf, from, to) != from)
 		return false;
 	/*
-	 * setsockopt() sets the flag, then the size: if that was our @from, the flag was
-	 * there, and a full barrier lies between. What is given back needs no such care.
+	 * setsockopt() sets the flag, then the size. Where stores are seen in order the flag
+	 * is there if the size was his, and happened to be our @from. Elsewhere it may be
+	 * seen late; then the keeper finds it. What is given back needs no such care.
 	 */
 	if (to > from && size_locked(sk)) {
 		cmpxchg(&sk->sk_rcvbuf, to, from);
