@@ -245,19 +245,20 @@ void grant_relieved(struct mm_grant *grant)
 }
 
 /* The mean of what waits; lengths are read while others change them. */
-static u32 mean_truesize(const struct sock *sk)
+static u32 mean_truesize(const struct sock *sk, u32 used)
 {
+	u32 deficit = READ_ONCE(udp_sk(sk)->forward_deficit);
 	u32 packets = READ_ONCE(sk->sk_receive_queue.qlen) +
 		      READ_ONCE(udp_sk(sk)->reader_queue.qlen);
 
-	return pflow_udp_waiting(sk) / max(packets, 1U);
+	return (used > deficit ? used - deficit : 0) / max(packets, 1U);
 }
 
 /* How fast it is sent to, by what arrived, and how fast it is emptied, by what is missing. */
 static void measure(struct mm_grant *grant, u32 used)
 {
 	u64 now = local_clock();
-	u64 bytes = (u64)grant->packets * mean_truesize(grant->sk);
+	u64 bytes = (u64)grant->packets * mean_truesize(grant->sk, used);
 	s64 elapsed_ns = now - grant->counted_ns;
 	s64 stretch_ns;
 	u64 rate;
@@ -414,11 +415,20 @@ static bool tcp_fills(const struct mm_grant *grant, const struct sock *sk)
 	       window - left > pflow_size_threshold(window, 0, 0);
 }
 
+/*
+ * What was just queued is still counted as on its way there, from 6.18, when its queueing
+ * is told of: only who was refused is judged by both.
+ */
+static u32 udp_used(const struct sock *sk, bool queued)
+{
+	return queued ? (u32)atomic_read(&sk->sk_rmem_alloc) : pflow_rmem(sk);
+}
+
 static void fills(struct sock *sk, const struct pflow_sock *entry, bool queued)
 {
 	bool udp = entry->protocol == IPPROTO_UDP;
 	struct mm_grant *grant = find(sk);
-	u32 used = udp ? pflow_rmem(sk) : 0;
+	u32 used = udp ? udp_used(sk, queued) : 0;
 	unsigned long irq;
 
 	if (grant && udp && queued)
