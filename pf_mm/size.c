@@ -13,6 +13,7 @@
  * is queued and what the peer was promised are always kept room for, as the kernel would
  * drop them for want of it.
  */
+#include <linux/cgroup.h>
 #include <linux/memcontrol.h>
 #include <linux/page_counter.h>
 #include <net/tcp.h>
@@ -182,6 +183,9 @@ static u64 cgroup_left(const struct sock *sk)
 #if defined(CONFIG_MEMCG)
 	struct mem_cgroup *memcg;
 
+	/* In the first version sockets are charged to a counter of their own, seldom limited. */
+	if (!cgroup_subsys_on_dfl(memory_cgrp_subsys))
+		return left;
 	/* A socket holds its group, and a group those above it. */
 	for (memcg = sk->sk_memcg; memcg; memcg = parent_mem_cgroup(memcg)) {
 		unsigned long max = READ_ONCE(memcg->memory.max);
