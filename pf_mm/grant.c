@@ -463,9 +463,12 @@ void grant_fills(struct sock *sk, bool queued)
 	struct pflow_sock *entry;
 
 	rcu_read_lock();
-	/* In the table are sockets of processes only. */
+	/*
+	 * In the table are sockets of processes. One of the kernel's would not keep its
+	 * namespace, which it must not outlive: it may not be held.
+	 */
 	entry = pflow_sock_find(sk);
-	if (entry && !mm_exempt(READ_ONCE(inet_sk(sk)->inet_num)))
+	if (entry && sk->sk_net_refcnt && !mm_exempt(READ_ONCE(inet_sk(sk)->inet_num)))
 		fills(sk, entry, queued);
 	rcu_read_unlock();
 }
