@@ -14,8 +14,9 @@
  * waiting until the receiver comes.
  *
  * Context: of UDP softirq, or process with softirqs off; of TCP process or softirq.
- * Preemption is off. The socket cannot go while they run, but may be on its way: UDP is
- * looked up under RCU alone.
+ * Preemption may be on (tracepoints of newer kernels, and softirqs of real-time ones), and
+ * nothing here relies on it. The socket cannot go while they run, but may be on its way: UDP
+ * is looked up under RCU alone.
  */
 #include <linux/in.h>
 #include <linux/kprobes.h>
