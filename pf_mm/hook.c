@@ -73,7 +73,7 @@ static void on_tcp_read(void *unused, struct sock *sk)
 
 	if (sk->sk_rcvbuf < READ_ONCE(net->ipv4.sysctl_tcp_rmem[2]) ||
 	    !READ_ONCE(net->ipv4.sysctl_tcp_moderate_rcvbuf) ||
-	    !mm_knob(MM_KNOB_BUDGET) || size_locked(sk))
+	    !mm_knob(MM_KNOB_BUDGET) || size_locked(sk) || tcp_ended(sk))
 		return;
 	grant_fills(sk, true);
 }

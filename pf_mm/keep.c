@@ -132,6 +132,9 @@ static int over(const struct mm_grant *grant, const struct pflow_sock *entry)
 	 */
 	if (locked_since(grant))
 		return grant->size <= size_settable() ? GIVEN_CHANGED : GIVEN_EXEMPT;
+	/* It may be used again, and what it accepts gets its size. */
+	if (!grant->udp && tcp_ended(sk))
+		return GIVEN_CLOSED;
 	if (stopping || (mm_knob(MM_KNOB_MODE) == MM_MODE_OBSERVE && grant->size != grant->own))
 		return GIVEN_STOPPED;
 	if (!entry)

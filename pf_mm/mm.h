@@ -8,7 +8,9 @@
 
 #include <linux/seq_file.h>
 #include <linux/spinlock.h>
+#include <net/inet_sock.h>
 #include <net/sock.h>
+#include <net/tcp_states.h>
 
 #include "../common/packetflow.h"
 #include "policy.h"
@@ -135,6 +137,12 @@ struct mm_grant {
 
 	struct rcu_head rcu;
 };
+
+/* Of TCP: there is no peer, so nothing comes, whatever was promised. */
+static inline bool tcp_ended(const struct sock *sk)
+{
+	return (1 << inet_sk_state_load(sk)) & (TCPF_CLOSE | TCPF_LISTEN);
+}
 
 /* size.c */
 bool size_locked(const struct sock *sk);

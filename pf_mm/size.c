@@ -71,6 +71,8 @@ static u32 tcp_used(const struct sock *sk)
 {
 	u64 used = (u32)atomic_read(&sk->sk_rmem_alloc) + (u32)READ_ONCE(sk->sk_backlog.len);
 
+	if (tcp_ended(sk))
+		return 0;
 	return min_t(u64, used + pflow_tcp_space(sk, pflow_tcp_promised(sk)), PFLOW_SIZE_MOST);
 }
 

@@ -12,6 +12,7 @@ import re
 import signal
 import socket
 import stat
+import struct
 import subprocess
 import time
 from collections.abc import Callable, Iterator
@@ -866,6 +867,19 @@ def test_a_connection_that_needs_less_gives_its_space_back() -> None:
         stream.finish()
         # And again.
         open_window(one)
+
+
+@inside(modules=MM)
+def test_a_connection_that_its_peer_resets_gives_its_space_back() -> None:
+    """Though its owner has it open, and data in it."""
+    with small_windows(), owner(tcp=True) as one:
+        open_window(one).fill()
+        before = given_back()["closed"]
+        one.sender.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        one.sender.close()
+        await_size(one, SMALL_WINDOW, 2)
+        wait_for(lambda: granted() == 0, 2)
+        assert given_back()["closed"] == before + 1
 
 
 @inside(modules=MM)
