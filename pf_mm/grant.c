@@ -162,7 +162,8 @@ bool grant_resize(struct mm_grant *grant, u32 to)
  * @to: bytes
  * @why: reason to count
  *
- * What is to become smaller still becomes so.
+ * What is to become smaller still becomes so. Who loses it to others does not ask for it
+ * back before they have it.
  *
  * Context: as size_set().
  */
@@ -173,6 +174,8 @@ void grant_give(struct mm_grant *grant, u32 to, enum mm_given why)
 	to = max(min(to, grant->goal), grant->own);
 	if (to < before && grant_resize(grant, to) && grant->size < before)
 		given[why]++;
+	if (why == GIVEN_RECLAIMED)
+		WRITE_ONCE(grant->retry, (u32)jiffies + REFUSED_FOR);
 }
 
 /**

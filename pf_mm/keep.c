@@ -37,7 +37,7 @@
  */
 enum take {
 	TAKE_UNUSED,
-	TAKE_UDP,
+	TAKE_USED,
 	TAKE_ALL,
 	TAKES,
 };
@@ -227,9 +227,15 @@ static void note_taken(struct mm_grant *grant)
 
 static u32 takeable(const struct mm_grant *grant, enum take take)
 {
+	u32 spare = unused(grant);
+	/* Read later, it is not less: the keeper alone makes it smaller. */
+	u32 beyond = READ_ONCE(grant->size) - grant->own;
+
 	if (take == TAKE_UNUSED)
-		return unused(grant);
-	return take == TAKE_ALL || grant->udp ? READ_ONCE(grant->size) - grant->own : 0;
+		return spare;
+	if (take == TAKE_ALL)
+		return beyond;
+	return grant->udp ? beyond - spare : 0;
 }
 
 /* Look after one: under the locks. */
@@ -411,7 +417,7 @@ static bool look_for(const struct mm_grant *grant)
 	if (mm_knob(MM_KNOB_MODE) == MM_MODE_OBSERVE || missing < least_step(grant) ||
 	    !size_memory_for(grant->sk, missing))
 		return false;
-	for (take = TAKE_UNUSED; take <= TAKE_UDP && has < missing; take++, has = left()) {
+	for (take = TAKE_UNUSED; take <= TAKE_USED && has < missing; take++, has = left()) {
 		s64 more = to_be_had(grant->rank, take);
 
 		if (!more || has + more < least_step(grant))
@@ -482,7 +488,7 @@ static void tell_all(void)
 	unsigned int chain, giver;
 
 	for (giver = 0; giver < PFLOW_RANKS; giver++)
-		if (to_take[TAKE_UNUSED][giver] || to_take[TAKE_UDP][giver])
+		if (to_take[TAKE_UNUSED][giver] || to_take[TAKE_USED][giver])
 			break;
 	for (grant = next_grant(NULL, &chain); grant; grant = next_grant(grant, &chain))
 		change_udp(grant, tell_grows, &giver);
