@@ -342,7 +342,8 @@ static bool clamped(const struct mm_grant *grant)
 /* Who takes nothing for so long that he does not count as receiver is not helped by room. */
 static bool stalled(const struct mm_grant *grant)
 {
-	return grant->udp && time_after32((u32)jiffies, READ_ONCE(grant->taken) + PFLOW_HOLD);
+	return grant->udp && time_after32((u32)jiffies, READ_ONCE(grant->taken) + PFLOW_HOLD) &&
+	       size_oldest(grant->sk) == READ_ONCE(grant->oldest);
 }
 
 /* Under the lock; of a TCP socket under its lock too. */

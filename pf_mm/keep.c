@@ -4,8 +4,8 @@
  *
  * A worker that runs ten times a second while there is a grant, and at once when a
  * socket waits for budget or is being closed. It alone ends grants, so it may walk them
- * without a lock, and sleep between two of them; the packet path adds to the head of a chain meanwhile, and what it adds
- * is met the next time. It is unbound and of high priority, as the CPU that is flooded is
+ * without a lock, and sleep between two of them; the packet path adds to the head of a
+ * chain meanwhile, and what it adds is met the next time. It is unbound and of high priority, as the CPU that is flooded is
  * the last one on which it would get to run. It never waits for memory.
  *
  * A TCP socket is changed with its spinlock held and only while no process owns it. Its
@@ -204,25 +204,14 @@ static u32 unused(const struct mm_grant *grant)
 	return pflow_size_unused(READ_ONCE(grant->size), grant->own, size_used(grant));
 }
 
-/* It goes from the one queue to the other first. */
-static const void *waits_longest(const struct sock *sk)
-{
-	const struct sk_buff_head *read = &udp_sk(sk)->reader_queue;
-	const struct sk_buff_head *queue = &sk->sk_receive_queue;
-
-	if (!skb_queue_empty_lockless(read))
-		return READ_ONCE(read->next);
-	return skb_queue_empty_lockless(queue) ? NULL : READ_ONCE(queue->next);
-}
-
 /* Does anybody receive? Drains are means, and never quite nothing. */
 static void note_taken(struct mm_grant *grant)
 {
-	const void *oldest = waits_longest(grant->sk);
+	const void *oldest = size_oldest(grant->sk);
 
 	if (!oldest || oldest != grant->oldest)
 		WRITE_ONCE(grant->taken, (u32)jiffies);
-	grant->oldest = oldest;
+	WRITE_ONCE(grant->oldest, oldest);
 }
 
 static u32 takeable(const struct mm_grant *grant, enum take take)

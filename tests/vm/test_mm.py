@@ -546,8 +546,8 @@ def test_who_never_receives_does_not_grow_on() -> None:
         time.sleep(0.3)
         assert one.size() == 2 * own
         assert refused()["stalled"] > before
+        # At once when somebody does.
         one.numbers()
-        time.sleep(0.5)
         one.flood(FULL)
         await_size(one, limit(0))
 
