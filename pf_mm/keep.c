@@ -5,8 +5,9 @@
  * A worker that runs ten times a second while there is a grant, and at once when a
  * socket waits for budget or is being closed. It alone ends grants, so it may walk them
  * without a lock, and sleep between two of them; the packet path adds to the head of a
- * chain meanwhile, and what it adds is met the next time. It is unbound and of high priority, as the CPU that is flooded is
- * the last one on which it would get to run. It never waits for memory.
+ * chain meanwhile, and what it adds is met the next time. It is unbound and of high
+ * priority, as the CPU that is flooded is the last one on which it would get to run. It
+ * never waits for memory.
  *
  * A TCP socket is changed with its spinlock held and only while no process owns it. Its
  * lock as a mutex is never waited for: the owner may sleep in it, on a page of its own
