@@ -238,11 +238,13 @@ struct pflow_probe {
 
 /**
  * struct pflow_probes - a module's table of probes
+ * @owner: the module; two may probe the same function
  * @rows: the probes
  * @nr_rows: how many
  * @list: kept by pf_common
  */
 struct pflow_probes {
+	const struct module *owner;
 	struct pflow_probe *rows;
 	unsigned int nr_rows;
 	struct list_head list;

@@ -13,6 +13,7 @@
  * estimator's short sample), the others always: those run once a socket.
  */
 #include <linux/kprobes.h>
+#include <linux/module.h>
 #include <linux/list.h>
 #include <linux/mutex.h>
 #include <linux/net.h>
@@ -88,7 +89,9 @@ static struct pflow_probe rows[] = {
 	  "entries of closed sockets stay for a minute, until a scan reaps them" },
 };
 
-static struct pflow_probes own = { .rows = rows, .nr_rows = ARRAY_SIZE(rows) };
+static struct pflow_probes own = {
+	.owner = THIS_MODULE, .rows = rows, .nr_rows = ARRAY_SIZE(rows),
+};
 
 static LIST_HEAD(tables);
 static DEFINE_MUTEX(tables_lock);
@@ -279,7 +282,8 @@ void pflow_probes_metrics(struct seq_file *m)
 	mutex_lock(&tables_lock);
 	list_for_each_entry(table, &tables, list)
 		for (i = 0; i < table->nr_rows; i++)
-			seq_printf(m, "packetflow_probe_missed_total{symbol=\"%s\"} %lu\n",
-				   table->rows[i].symbol, table->rows[i].kp.nmissed);
+			seq_printf(m, "packetflow_probe_missed_total{module=\"%s\",symbol=\"%s\"} %lu\n",
+				   table->owner->name, table->rows[i].symbol,
+				   table->rows[i].kp.nmissed);
 	mutex_unlock(&tables_lock);
 }

@@ -117,7 +117,7 @@ static struct pflow_probe rows[] = {
 	  "no UDP buffer that fills can be found" },
 };
 
-static struct pflow_probes probes = { .rows = rows };
+static struct pflow_probes probes = { .owner = THIS_MODULE, .rows = rows };
 
 static int attach(struct trace *trace)
 {

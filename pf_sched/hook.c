@@ -99,7 +99,9 @@ static struct pflow_probe rows[] = {
 	  "nobody whose buffer fills can be found" },
 };
 
-static struct pflow_probes probes = { .rows = rows, .nr_rows = ARRAY_SIZE(rows) };
+static struct pflow_probes probes = {
+	.owner = THIS_MODULE, .rows = rows, .nr_rows = ARRAY_SIZE(rows),
+};
 
 /**
  * hook_pressure() - arm the hook, or not

@@ -391,7 +391,8 @@ def test_a_reservation_is_given_back() -> None:
                 wait_for(boosted)
             receiver.drain()
             wait_for(partial(is_restored, receiver))
-    wait_for(lambda: reserved() == before, 1)
+    # What counts as little is the kernel's until its deadline has passed, 1.2 s later.
+    wait_for(lambda: reserved() == before, 3)
 
 
 def off_and_on(knob: str, value: str, back: str) -> Iterator[None]:
