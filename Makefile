@@ -87,8 +87,8 @@ test-debug: setup ## run the behaviour tests on a kernel that catches mistakes
 mutate: setup ## break the modules in many ways and see the tests notice (KERNEL=)
 	tools/in-root tests/mutate --kernel $(or $(KERNEL),6.1)
 
-bench: modules ## measure experiments U1, U1w and, with pf_mm, B1 (KERNEL=)
-	for experiment in U1 U1w $(if $(wildcard pf_mm),B1); do \
+bench: modules ## measure experiments U1, U1w and B1 (KERNEL=)
+	for experiment in U1 U1w B1; do \
 		$(RUN) $$experiment --kernel $(or $(KERNEL),6.12) || exit; done
 
 cost: modules ## count instructions a packet (KERNEL=)

@@ -13,8 +13,8 @@
  * estimator's short sample), the others always: those run once a socket.
  */
 #include <linux/kprobes.h>
-#include <linux/module.h>
 #include <linux/list.h>
+#include <linux/module.h>
 #include <linux/mutex.h>
 #include <linux/net.h>
 

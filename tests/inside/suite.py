@@ -6,7 +6,9 @@ import re
 import socket
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from functools import partial
 from pathlib import Path
 
 from inside import BUILD, TESTS
@@ -158,3 +160,63 @@ def insmod(module: str, **parameters: object) -> None:
 
 def rmmod(module: str) -> None:
     subprocess.run(["rmmod", module], check=True)
+
+
+@contextmanager
+def setting(knob: str, value: str, back: str) -> Iterator[None]:
+    """A knob of the suite for a while."""
+    set_knob(knob, value)
+    try:
+        yield
+    finally:
+        set_knob(knob, back)
+
+
+@contextmanager
+def unloaded(module: str) -> Iterator[None]:
+    rmmod(module)
+    try:
+        yield
+    finally:
+        insmod(module)
+
+
+def stops(module: str) -> dict[str, Callable[[], AbstractContextManager[None]]]:
+    """The ways in which all that a module does to others ends for a while."""
+    mode = f"{module.removeprefix('pf_')}/mode"
+    return {
+        "enable": partial(setting, "enable", "0", "1"),
+        "observe": partial(setting, mode, "observe", "enforce"),
+        "rmmod": partial(unloaded, module),
+    }
+
+
+def takes_only(path: Path, good: Sequence[str], bad: Sequence[str]) -> None:
+    """A knob's file: it takes these, the last of them the default, and no others."""
+    default = path.read_text()
+    assert default == good[-1] + "\n"
+    for value in good:
+        for text in (value, value + "\n"):
+            write(path, text)
+            assert path.read_text() == value + "\n"
+    for text in bad:
+        assert error_of(partial(write, path, text)) == "Invalid argument", repr(text)
+        assert path.read_text() == default, repr(text)
+
+
+def write(path: Path, text: str) -> None:
+    """All of it in one system call; OSError tells why not."""
+    file = os.open(path, os.O_WRONLY)
+    try:
+        data = text.encode()
+        assert os.write(file, data) == len(data)
+    finally:
+        os.close(file)
+
+
+def error_of(action: Callable[[], object]) -> str:
+    try:
+        action()
+    except OSError as error:
+        return os.strerror(error.errno or 0)
+    return ""

@@ -29,8 +29,8 @@ from inside.scheduling import (
     receiving,
     state,
 )
-from inside.suite import ROOT, insmod, rmmod, wait_for
-from vm.test_sched import LONG, SCHED, is_restored, starving, unloaded
+from inside.suite import ROOT, insmod, rmmod, unloaded, wait_for
+from vm.test_sched import LONG, SCHED, is_restored, starving
 
 PROGRAM = TESTS.parent / "tools" / "packetflow-group"
 INSTANCE = Path("/sys/kernel/tracing/instances/packetflow-group")
@@ -308,7 +308,7 @@ def test_where_it_cannot_work_it_says_what_to_do() -> None:
         assert "sysctl kernel.sched_autogroup_enabled=1" in refused()
     with autogroup():
         assert "must be root" in refused("setpriv", "--reuid=65534", "--clear-groups")
-        with contextmanager(unloaded)():
+        with unloaded("pf_sched"):
             assert "modprobe pf_sched" in refused()
     assert not INSTANCE.exists()
 
@@ -320,7 +320,7 @@ def test_where_it_cannot_work_it_says_what_to_do() -> None:
 def test_unloading_gives_back_and_loading_again_is_seen() -> None:
     with helped() as program, starving("group", hold=LONG), receiving() as receiver:
         raise_up(receiver)
-        with contextmanager(unloaded)():
+        with unloaded("pf_sched"):
             wait_for(partial(is_restored, receiver), 5)
             assert program.poll() is None
         seen = Counting()

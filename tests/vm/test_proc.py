@@ -14,7 +14,18 @@ from pathlib import Path
 from inside import growing, inside, mark
 from inside.net import Worker, pressure, udp
 from inside.scheduling import attending, calm, flood, hog, knobs, receiving, running
-from inside.suite import ROOT, entry, metric, set_knob, sockets, unexplained, wait_for
+from inside.suite import (
+    ROOT,
+    entry,
+    error_of,
+    metric,
+    set_knob,
+    sockets,
+    takes_only,
+    unexplained,
+    wait_for,
+    write,
+)
 
 SWITCH = Path("/proc/sys/kernel/sched_autogroup_enabled")
 
@@ -48,39 +59,12 @@ BAD_FOR = {
 }
 
 
-def write(path: Path, text: str) -> None:
-    """All of it in one system call; OSError tells why not."""
-    file = os.open(path, os.O_WRONLY)
-    try:
-        data = text.encode()
-        assert os.write(file, data) == len(data)
-    finally:
-        os.close(file)
-
-
-def error_of(action: Callable[[], object]) -> str:
-    try:
-        action()
-    except OSError as error:
-        return os.strerror(error.errno or 0)
-    return ""
-
-
 @mark.parametrize("knob", list(KNOBS))
 @inside()
 def test_a_knob_takes_what_it_should_and_nothing_else(knob: str) -> None:
-    path = ROOT / knob
-    default = path.read_text()
     good = KNOBS[knob]
-    assert default == good[-1] + "\n"
-    for value in good:
-        for text in (value, value + "\n"):
-            write(path, text)
-            assert path.read_text() == value + "\n"
     bad = [*BAD, *BAD_FOR[knob], good[0] + "\n" * 2, good[0] + "\r\n", "1" * 5000, good[0] + " "]
-    for text in bad:
-        assert error_of(partial(write, path, text)) == "Invalid argument", repr(text)
-        assert path.read_text() == default, repr(text)
+    takes_only(ROOT / knob, good, bad)
 
 
 @inside()
