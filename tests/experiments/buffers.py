@@ -55,12 +55,12 @@ def given_back(guest: Guest, arm: Arm) -> Granted:
 
     The receivers must be there still: a socket that is closed gives back anything.
     """
-    deadline = time.monotonic() + GIVE_BACK_SECONDS * guest.dilation
+    deadline = time.monotonic() + GIVE_BACK_SECONDS * guest.patience
     while True:
         granted = arm.granted(guest) or Granted()
         if not granted.now or time.monotonic() >= deadline:
             return granted
-        time.sleep(0.2 * guest.dilation)
+        time.sleep(0.2 * guest.patience)
 
 
 def found(received: Sequence[Received], queued_peak: int, granted: Granted) -> Buffers:

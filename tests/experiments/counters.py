@@ -31,9 +31,10 @@ class CpuTime:
     total: int
 
 
-def cpu_time(text: str) -> CpuTime:
-    """All processors' ticks from /proc/stat; waiting for a disk is idle too."""
-    ticks = [int(field) for field in text.splitlines()[0].split()[1:9]]
+def cpu_time(text: str, cpus: int) -> CpuTime:
+    """The first processors' ticks from /proc/stat; waiting for a disk is idle too."""
+    lines = [line.split()[1:9] for line in text.splitlines()[1 : 1 + cpus]]
+    ticks = [sum(map(int, column)) for column in zip(*lines, strict=True)]
     return CpuTime(idle=ticks[3] + ticks[4], total=sum(ticks))
 
 

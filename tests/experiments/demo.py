@@ -22,13 +22,13 @@ def run(
     kernel: Kernel,
     tool: Tool,
     pps: float,
-    factor: float | None,
+    clock: runner.Clock,
     directory: Path,
     say: Callable[[str], None],
 ) -> None:
     # Only the rig's own receiver can be given work to do.
     names = ["U1", "U1w"] if tool is LIGHT else ["U1"]
-    with runner.booted(kernel, factor, say) as guest:
+    with runner.booted(kernel, clock, say) as guest:
         results = [
             runner.run(name, guest, tool, ["all"], REPEATS, SECONDS, pps, say) for name in names
         ]

@@ -26,7 +26,9 @@ def parser() -> argparse.ArgumentParser:
         add_seconds(command, plan.seconds)
         command.set_defaults(do=run_experiment, experiment=name)
         # iperf3 closes its sockets too early to tell each receiver's drops, and does no work.
-        add_load(command, sorted(TOOLS) if name == "U1" else ["light"], plan.pps)
+        tools = sorted(TOOLS) if name == "U1" else ["light"]
+        add_load(command, tools, f"{plan.counted_pps:.0f}, or {plan.pps:.0f} by the host's clock")
+        add_clock(command)
         add_arms(command, plan.arms)
         add_common(command)
     for name, about in t1.EXPERIMENTS.items():
@@ -35,13 +37,13 @@ def parser() -> argparse.ArgumentParser:
             "--packets", type=int, default=t1.PACKETS, help="for each receiver (%(default)s)"
         )
         command.set_defaults(do=run_t1, experiment=name)
-        add_dilation(command)
+        add_clock(command)
         add_arms(command, t1.ARMS)
         add_common(command)
     command = commands.add_parser("T1b", help=t1b.ABOUT)
     add_seconds(command, t1b.SECONDS)
     command.set_defaults(do=run_t1b)
-    add_dilation(command)
+    add_clock(command)
     add_arms(command, t1b.ARMS)
     add_common(command)
     command = commands.add_parser("S1", help=s1.ABOUT)
@@ -50,8 +52,8 @@ def parser() -> argparse.ArgumentParser:
         "--picture", type=Path, action="append", default=[], metavar="FILE", help="draw it there"
     )
     command.set_defaults(do=run_s1)
-    add_pps(command, s1.S1.pps)
-    add_dilation(command)
+    add_pps(command, f"{s1.S1.pps:.0f}")
+    add_clock(command)
     add_arms(command, s1.ARMS)
     add_common(command)
     command = commands.add_parser("cost", help="instructions a packet, deterministic")
@@ -62,7 +64,8 @@ def parser() -> argparse.ArgumentParser:
     command.set_defaults(do=run_election)
     add_common(command)
     command = commands.add_parser("demo", help="U1 and U1w, stock against PacketFlow")
-    add_load(command, sorted(TOOLS), runner.EXPERIMENTS["U1"].pps)
+    add_load(command, sorted(TOOLS), f"{runner.EXPERIMENTS['U1'].pps:.0f}")
+    add_dilation(command)
     command.add_argument("--directory", type=Path, default=REPO / "build" / "demo")
     command.add_argument("--kernel", default="6.12", choices=SERIES, help="(6.12)")
     command.set_defaults(do=run_demo)
@@ -75,19 +78,14 @@ def add_arms(command: argparse.ArgumentParser, default: str) -> None:
     command.add_argument("--repeat", type=int, default=5, metavar="N", help="of each arm (5)")
 
 
-def add_load(command: argparse.ArgumentParser, tools: list[str], pps: float) -> None:
+def add_load(command: argparse.ArgumentParser, tools: list[str], pps: str) -> None:
     command.add_argument("--tool", default="light", choices=tools, help="(light)")
     add_pps(command, pps)
-    add_dilation(command)
 
 
-def add_pps(command: argparse.ArgumentParser, pps: float) -> None:
-    command.add_argument(
-        "--pps",
-        type=float,
-        default=pps,
-        help="sent to each receiver, in the guest's time (%(default)s)",
-    )
+def add_pps(command: argparse.ArgumentParser, pps: str) -> None:
+    about = f"sent to each receiver, in the guest's time ({pps})"
+    command.add_argument("--pps", type=float, help=about)
 
 
 def add_seconds(command: argparse.ArgumentParser, seconds: float) -> None:
@@ -106,6 +104,21 @@ def add_dilation(command: argparse.ArgumentParser) -> None:
     )
 
 
+def add_clock(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "--clock",
+        default="instructions",
+        choices=("instructions", "host"),
+        help="what the guest's time is: instructions of its own, with the sender inside, which "
+        "gives the same figures on any host; or the host's, with a sender on it (instructions)",
+    )
+    add_dilation(command)
+
+
+def clock(options: argparse.Namespace) -> runner.Clock:
+    return runner.Clock(options.clock == "instructions", options.dilation)
+
+
 def add_common(command: argparse.ArgumentParser) -> None:
     command.add_argument("--kernel", default="6.1", choices=SERIES, help="(6.1)")
     command.add_argument("--json", type=Path, metavar="FILE", help="keep the result there")
@@ -113,7 +126,8 @@ def add_common(command: argparse.ArgumentParser) -> None:
 
 def run_experiment(options: argparse.Namespace) -> None:
     say = Say()
-    with runner.booted(kernel(options.kernel), options.dilation, say) as guest:
+    plan = runner.EXPERIMENTS[options.experiment]
+    with runner.booted(kernel(options.kernel), clock(options), say) as guest:
         found = runner.run(
             options.experiment,
             guest,
@@ -121,7 +135,7 @@ def run_experiment(options: argparse.Namespace) -> None:
             options.arms.split(","),
             options.repeat,
             options.seconds,
-            options.pps,
+            options.pps or (plan.counted_pps if guest.wired else plan.pps),
             say,
         )
     keep(options, found)
@@ -129,7 +143,7 @@ def run_experiment(options: argparse.Namespace) -> None:
 
 def run_t1(options: argparse.Namespace) -> None:
     say = Say()
-    with runner.booted(kernel(options.kernel), options.dilation, say) as guest:
+    with runner.booted(kernel(options.kernel), clock(options), say) as guest:
         arms = options.arms.split(",")
         found = t1.run(options.experiment, guest, arms, options.repeat, options.packets, say)
     keep(options, found)
@@ -137,7 +151,7 @@ def run_t1(options: argparse.Namespace) -> None:
 
 def run_t1b(options: argparse.Namespace) -> None:
     say = Say()
-    with runner.booted(kernel(options.kernel), options.dilation, say) as guest:
+    with runner.booted(kernel(options.kernel), clock(options), say) as guest:
         arms = options.arms.split(",")
         found = t1b.run(guest, arms, options.repeat, options.seconds, say)
     keep(options, found)
@@ -145,9 +159,9 @@ def run_t1b(options: argparse.Namespace) -> None:
 
 def run_s1(options: argparse.Namespace) -> None:
     say = Say()
-    with runner.booted(kernel(options.kernel), options.dilation, say) as guest:
+    with runner.booted(kernel(options.kernel), clock(options), say) as guest:
         arms = options.arms.split(",")
-        found = s1.run(guest, arms, options.repeat, options.seconds, options.pps, say)
+        found = s1.run(guest, arms, options.repeat, options.seconds, options.pps or s1.S1.pps, say)
     keep(options, found)
     curve.picture(found, options.picture)
 
@@ -164,8 +178,8 @@ def run_demo(options: argparse.Namespace) -> None:
     demo.run(
         kernel(options.kernel),
         TOOLS[options.tool],
-        options.pps,
-        options.dilation,
+        options.pps or runner.EXPERIMENTS["U1"].pps,
+        runner.Clock(counted=False, dilation=options.dilation),
         options.directory,
         Say(),
     )

@@ -8,7 +8,7 @@ accounts are of the whole run, to the last packet:
 
     sent = received + socket drops + early drops + receive-time drops + unaccounted
 
-Receive-time drops are those in front of the protocol stack: the tap's queue
+Receive-time drops are those in front of the protocol stack: the link's queue
 (where a virtio ring loses its packets), the device and the backlog. Nobody can
 tell whose packets these were, so per receiver they are what is left over.
 """
@@ -18,19 +18,16 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from experiments import buffers, counters
 from experiments.arms import Arm
 from experiments.buffers import Buffers
 from experiments.competitors import Competitors
 from rig.guest import Guest
-from rig.link import TAP
-from rig.traffic import Flow, Received, Tool
+from rig.traffic import Flow, Received, Tool, sender
 
 WARM_UP = 0.5
 TAIL = 0.1  # sent after the measured period
-TAP_DROPS = Path("/sys/class/net") / TAP / "statistics/tx_dropped"
 GUEST_DROPS = "/sys/class/net/eth0/statistics/rx_dropped"
 
 
@@ -103,7 +100,7 @@ def measure(guest: Guest, arm: Arm, load: Load, tool: Tool, seconds: float) -> R
         competitors = Competitors(guest, load.competitors)
         watch = buffers.Watch(guest, load.ports) if load.watched else None
         before, cpu, spent = lost(guest), cpu_time(guest), competitors.spent()
-        sent = tool.send(flows, load.size, WARM_UP + seconds + TAIL, guest.dilation, load.poisson)
+        sent = tool.send(flows, load.size, WARM_UP + seconds + TAIL, sender(guest), load.poisson)
         idle = counters.idle_share(cpu, cpu_time(guest))
         share = counters.share(spent, competitors.spent())
         competitors.end()
@@ -178,7 +175,7 @@ class Lost:
 
 def lost(guest: Guest) -> Lost:
     in_front = (
-        int(TAP_DROPS.read_text())
+        guest.link_drops()
         + int(guest.read(GUEST_DROPS))
         + counters.backlog_drops(guest.read("/proc/net/softnet_stat"))
     )
@@ -186,12 +183,12 @@ def lost(guest: Guest) -> Lost:
 
 
 def cpu_time(guest: Guest) -> counters.CpuTime:
-    return counters.cpu_time(guest.read("/proc/stat"))
+    return counters.cpu_time(guest.read("/proc/stat"), guest.cpus)
 
 
 def await_quiet(guest: Guest, ports: Sequence[int], timeout: float = 10.0) -> None:
     """Wait until the sockets are empty and the sockets' counters stand still."""
-    deadline = time.monotonic() + timeout * guest.dilation
+    deadline = time.monotonic() + timeout * guest.patience
     before: list[tuple[int, int]] = []
     while time.monotonic() < deadline:
         time.sleep(0.1)

@@ -5,6 +5,7 @@ JSON, every rate in packets a second and every list of receivers in their order
 of priority:
 
     experiment, kernel, version, date, tool
+    clock             what the guest's time is: "instructions" of its own, or of the "host"
     dilation          how much slower than the host's the guest's time ran; every rate
                       and second here is in the guest's time
     nices             [receiver]
@@ -101,6 +102,7 @@ def heading(experiment: str, guest: Guest) -> Json:
         "experiment": experiment,
         "kernel": guest.kernel.name,
         "version": guest.kernel.version,
+        "clock": "instructions" if guest.wired else "host",
         "dilation": guest.dilation,
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
     }

@@ -17,6 +17,7 @@ from experiments.h1 import OFFERED_PPS as H1_PPS
 from experiments.h1 import h1
 from experiments.measure import Load, Run, measure
 from experiments.result import Json, result_json
+from experiments.u1 import COUNTED_PPS as U1_COUNTED_PPS
 from experiments.u1 import OFFERED_PPS as U1_PPS
 from experiments.u1 import b1, u1, u1w
 from rig.guest import Guest
@@ -35,6 +36,7 @@ class Experiment:
     about: str
     load: Callable[[Guest, float, Say], Load]
     pps: float = U1_PPS  # to each receiver
+    counted_pps: float = U1_COUNTED_PPS  # the same where the clock counts instructions
     seconds: float = 4.0
     arms: str = "stock,shed-all,rmem4m"
     beneath: tuple[str, ...] = ()  # settings of all arms
@@ -54,6 +56,7 @@ EXPERIMENTS = {
         "a working receiver beside tasks that only compute, with and without autogroup",
         h1,
         pps=H1_PPS,
+        counted_pps=H1_PPS,
         seconds=2.0,
         arms="stock,rmem4m,rr-by-hand",
         beneath=("autogroup-on",),
@@ -75,12 +78,24 @@ def go_first() -> None:
         Path("/proc/self/autogroup").write_text(str(FIRST))
 
 
+@dataclass(frozen=True)
+class Clock:
+    """The guest's time: counted instructions; or the host's, dilated so, or so that it fits."""
+
+    counted: bool = True
+    dilation: float | None = None
+
+
 @contextmanager
-def booted(kernel: Kernel, factor: float | None, say: Say) -> Iterator[Guest]:
-    """A guest of one processor, pinned for measuring, in time that fits or so dilated."""
+def booted(kernel: Kernel, clock: Clock, say: Say) -> Iterator[Guest]:
+    """A guest of one processor for measuring."""
+    if clock.counted:
+        say(f"booting kernel {kernel.version}, its clock counts instructions")
+        with Guest(kernel, icount=True) as guest:
+            yield guest
+        return
     go_first()
-    if factor is None:
-        factor = dilation(kernel, say)
+    factor = dilation(kernel, say) if clock.dilation is None else clock.dilation
     say(f"booting kernel {kernel.version}")
     with Guest(kernel, dilation=factor) as guest:
         guest.pin()

@@ -39,7 +39,7 @@ from experiments.competitors import Competitors
 from experiments.measure import cpu_time
 from experiments.result import Json, columns, heading, noise
 from rig.guest import Guest
-from rig.traffic import StreamReceived, StreamReceiver, send_streams
+from rig.traffic import StreamReceived, StreamReceiver, send_streams, sender
 
 PORTS = (5000, 5001, 5002)
 NICES = (0, 5, 10)
@@ -73,7 +73,7 @@ def measure(guest: Guest, arm: Arm, count: int, packets: int) -> Run:
         arm.started(guest, [receiver.process.pid for receiver in receivers])
         competitors = Competitors(guest, count)
         cpu, spent = cpu_time(guest), competitors.spent()
-        retransmitted = send_streams(PORTS, packets, SIZE, guest.dilation)
+        retransmitted = send_streams(PORTS, packets, SIZE, sender(guest))
         idle = counters.idle_share(cpu, cpu_time(guest))
         share = counters.share(spent, competitors.spent())
         competitors.end()

@@ -43,8 +43,7 @@ from experiments.result import Json, columns, heading, noise
 from experiments.settings import FOUR_MIB, TcpBuffers
 from experiments.t1 import stock_rows
 from rig.guest import Guest
-from rig.link import unlimited
-from rig.traffic import BulkReceiver, send_bulk
+from rig.traffic import BulkReceiver, send_bulk, sender, unlimited
 
 PORTS = (5000, 5001)
 NICES = (0, 10)
@@ -89,7 +88,7 @@ def measure(guest: Guest, arm: Arm, seconds: float) -> Run:
         ]
         arm.started(guest, [receiver.process.pid for receiver in receivers])
         cpu = cpu_time(guest)
-        retransmitted = send_bulk(PORTS, WARM_UP + seconds, guest.dilation)
+        retransmitted = send_bulk(PORTS, WARM_UP + seconds, sender(guest))
         idle = counters.idle_share(cpu, cpu_time(guest))
         granted = arm.granted(guest) or Granted()
         received = [receiver.finish() for receiver in receivers]
@@ -120,7 +119,7 @@ def run(
     """Run every arm so often, and give the result."""
     chosen = arms(names)
     most = FOUR_MIB
-    with unlimited(), delayed(guest):
+    with unlimited(sender(guest)), delayed(guest):
         if "pf_mm" in guest.kernel.modules:
             most = measure(guest, Arm("mm"), seconds).rcvbuf[0]
             say(f"with pf_mm the first receiver's buffer grows to {most / 1024:.0f} KiB")

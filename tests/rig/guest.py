@@ -7,6 +7,12 @@
 
 A guest that dies or hangs raises GuestError with the end of its kernel log.
 Leaving the context raises it too if the kernel complained of anything.
+
+With icount the guest's clock counts its instructions, one a nanosecond, so that all that
+happens in it takes the same time on any host, whatever else that does. The sender then
+is in the guest as well, on a processor of its own beyond `cpus`. Since QEMU's processors
+take turns in that time, a task that only computes keeps a last one busy, and a machine of
+one processor has a third of the billion instructions a second, whatever the sender does.
 """
 
 import errno
@@ -30,6 +36,8 @@ from rig.machine import Machine, accelerators, settle
 BOOT_SECONDS = 60.0
 TRIAL_SECONDS = 8.0  # for hardware virtualization, which boots in one or two
 REPLY_SECONDS = 30.0
+OTHERS = 2  # processors that are not the machine's: the sender's, and one always busy
+PATIENCE = 12.0  # a second of counted instructions takes the host no longer than this
 
 Command = str | list[str]
 
@@ -100,6 +108,8 @@ class Guest:
         self._memory_mib = memory_mib
         self._icount = icount
         self._link = link
+        self.wired = link and icount  # the sender is inside
+        self.patience = dilation * (PATIENCE if icount else 1)
         self._expected: list[re.Pattern[str]] = []
         self._loaded: list[str] = []
         self._stack = ExitStack()
@@ -110,13 +120,14 @@ class Guest:
         with ExitStack() as stack:
             self._directory = Path(stack.enter_context(tempfile.TemporaryDirectory()))
             initramfs.build(self.kernel, self._directory / "initramfs")
-            network = stack.enter_context(link.tap(self.queues)) if self._link else []
-            self._boot(network)
+            self._boot(self._network(stack))
             stack.callback(self._machine.end)
             stack.callback(self._channel.close)
             if self._link:
                 self.write("/run/link", link.guest_configuration())
                 self.run("ip -batch /run/link && ip link set lo up")
+            if self.wired:
+                self._make_sender()
             self._stack = stack.pop_all()
         return self
 
@@ -128,6 +139,45 @@ class Guest:
         if found and kind is None:
             raise GuestError("the kernel complained:\n" + "\n".join(found))
 
+    def _network(self, stack: ExitStack) -> list[str]:
+        """QEMU's options."""
+        if self.wired:
+            return link.wired()
+        return stack.enter_context(link.tap(self.queues)) if self._link else []
+
+    def _wired_options(self) -> str:
+        """Nothing uninvited on the last processors; one time-stamp counter for all."""
+        first, end = self.cpus, self.cpus + OTHERS
+        return f"isolcpus={first}-{end - 1} irqaffinity=0-{first - 1} tsc=reliable"
+
+    def _make_sender(self) -> None:
+        """The sender's network namespace, its device's interrupts on its processor, and the
+        task that is always busy."""
+        self.write("/run/sender", link.inside_configuration())
+        at = link.INSIDE_DEVICE
+        device = self.run(f"basename $(readlink /sys/class/net/{at}/device)").out.strip()
+        self.run(f"ip netns add {link.INSIDE} && ip link set {at} netns {link.INSIDE}")
+        self.run(f"ip -netns {link.INSIDE} -batch /run/sender")
+        for line in self.read("/proc/interrupts").splitlines():
+            if f" {device}-" in line:
+                number = line.split(":")[0].strip()
+                self.write(f"/proc/irq/{number}/smp_affinity_list", str(self.cpus))
+        busy = str(self.cpus + OTHERS - 1)
+        self.spawn(["taskset", "-c", busy, "sh", "-c", "while :; do :; done"])
+
+    def in_sender(self, command: list[str]) -> list[str]:
+        """The command, to be run where the sender is, in the guest."""
+        enter = ["nsenter", f"--net=/run/netns/{link.INSIDE}", "taskset", "-c", str(self.cpus)]
+        return [*enter, *command]
+
+    def link_drops(self) -> int:
+        """Packets so far that were sent to the guest's device and never came out of it."""
+        if not self.wired:
+            return int(link.TAP_DROPS.read_text())
+        count = f"/sys/class/net/{link.INSIDE_DEVICE}/statistics/tx_packets"
+        sent = self.run(["ip", "netns", "exec", link.INSIDE, "cat", count]).out
+        return int(sent) - int(self.read("/sys/class/net/eth0/statistics/rx_packets"))
+
     def _boot(self, network: list[str]) -> None:
         candidates = accelerators(self._icount)
         for number, accelerator in enumerate(candidates, 1):
@@ -138,15 +188,16 @@ class Guest:
             self._machine = Machine(
                 image.bootable(self.kernel),
                 self._directory,
-                cpus=self.cpus,
+                cpus=self.cpus + (OTHERS if self.wired else 0),
                 memory_mib=self._memory_mib,
                 accelerator=accelerator,
                 network=network,
                 dilation=self.dilation,
+                options=self._wired_options() if self.wired else "",
             )
             try:
                 trial = "kvm" in accelerator and not last
-                self._greet(TRIAL_SECONDS if trial else BOOT_SECONDS * self.dilation)
+                self._greet(TRIAL_SECONDS if trial else BOOT_SECONDS * self.patience)
             except BaseException as error:
                 self._machine.end()
                 self._channel.close()
@@ -183,7 +234,7 @@ class Guest:
 
     def _await(self, future: Future[Reply], timeout: float) -> Reply:
         try:
-            reply = future.result(timeout * self.dilation)
+            reply = future.result(timeout * self.patience)
         except EOFError:
             raise self._error("the guest died") from None
         if "errno" in reply:

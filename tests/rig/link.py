@@ -2,19 +2,25 @@
 """The link between the sender and a guest.
 
 The sender is the current network namespace with a tap device; the guest has
-virtio-net on that tap. Neighbours are static, so that no packet but the
-experiment's own is ever on the link.
+virtio-net on that tap. Where the guest's clock counts instructions nothing outside
+lives in its time, so the sender is inside: a network namespace of the guest with a
+virtio-net device of its own, wired to the receiving one, on a processor of its own.
+Neighbours are static, so that no packet but the experiment's own is ever on the link.
 """
 
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 TAP = "pf0"
+TAP_DROPS = Path("/sys/class/net") / TAP / "statistics/tx_dropped"
+INSIDE, INSIDE_DEVICE = "sender", "eth1"  # its network namespace, where it is in the guest
+# The wire's grain: so long a sender's packets may wait, and a processor for its turn.
+GRAIN_US = 20
 SENDER4, GUEST4 = "10.77.0.1", "10.77.0.2"
 SENDER6, GUEST6 = "fd77::1", "fd77::2"
-NETWORK4 = "10.77.0.0"
-BEYOND_REACH = 20_000  # segments
+NETWORK4 = "10.77.0.0/24"
 SENDER_MAC, GUEST_MAC = "02:77:00:00:00:01", "02:77:00:00:00:02"
 
 
@@ -37,6 +43,26 @@ def guest_configuration() -> str:
     return _configuration("eth0", GUEST_MAC, (GUEST4, GUEST6), SENDER_MAC, (SENDER4, SENDER6))
 
 
+def inside_configuration() -> str:
+    """What the sender's end needs where it is in the guest."""
+    return _configuration(
+        INSIDE_DEVICE, SENDER_MAC, (SENDER4, SENDER6), GUEST_MAC, (GUEST4, GUEST6)
+    )
+
+
+def wired() -> list[str]:
+    """QEMU's options for both ends in the guest, the receiving one first."""
+    sender = f"virtio-net-pci,netdev=sender,mac={SENDER_MAC},romfile="
+    # Timers of the guest's clock hand packets on: no thread of the host has a say in when.
+    # QEMU's processors take turns up to the next such timer, so a steady one keeps them short.
+    return [
+        *("-netdev", "hubport,id=net,hubid=0", "-netdev", "hubport,id=sender,hubid=0"),
+        *("-device", f"virtio-net-pci,netdev=net,mac={GUEST_MAC},romfile=,addr=0x10"),
+        *("-device", f"{sender},addr=0x11,ioeventfd=off,tx=timer,x-txtimer={GRAIN_US * 1000}"),
+        *("-object", f"filter-buffer,id=beat,netdev=net,interval={GRAIN_US}"),
+    ]
+
+
 @contextmanager
 def tap(queues: int) -> Iterator[list[str]]:
     """The sender's end while it lasts; gives QEMU's options for the guest's end."""
@@ -51,17 +77,6 @@ def tap(queues: int) -> Iterator[list[str]]:
         yield ["-netdev", backend, "-device", device]
     finally:
         _ip("link", "delete", TAP)
-
-
-@contextmanager
-def unlimited() -> Iterator[None]:
-    """TCP streams to the guest start with a congestion window beyond reach."""
-    route = (f"{NETWORK4}/24", "dev", TAP, "src", SENDER4)
-    _ip("route", "replace", *route, "initcwnd", str(BEYOND_REACH))
-    try:
-        yield
-    finally:
-        _ip("route", "replace", *route)
 
 
 def _ip(*arguments: str, input: str | None = None) -> None:

@@ -34,6 +34,7 @@ class Machine:
         accelerator: list[str],
         network: list[str],
         dilation: float = 1,
+        options: str = "",
     ) -> None:
         share = "local,readonly=on,security_model=passthrough,multidevs=remap"
         arguments = [
@@ -43,7 +44,7 @@ class Machine:
             *("-smp", str(cpus), "-m", f"{memory_mib}M"),
             *("-name", "packetflow,debug-threads=on"),
             *("-kernel", str(image), "-initrd", str(directory / "initramfs")),
-            *("-append", f"{COMMAND_LINE} packetflow_repo={REPO}"),
+            *("-append", f"{COMMAND_LINE} {options} packetflow_repo={REPO}"),
             *("-serial", f"file:{directory / 'log'}"),
             *("-device", "virtio-serial-pci"),
             *("-chardev", f"socket,id=control,path={directory / 'control'}"),

@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Senders on this side of the link and receivers in the guest.
+"""Senders on the other side of the link and receivers in the guest.
 
 For UDP, two tools with the same face: ``LIGHT``, the rig's own programs, which reach the
 limits of the receive path, and ``IPERF3``, which is what users run. A receiver
 is started and awaited until it is bound; ``finish`` ends it and returns what it
-saw. ``send`` returns when all has been sent; its rates and seconds are those of a
-clock that runs slower than this host's by the dilation. For TCP, streams that are as
-fast as both ends allow.
+saw. ``send`` returns when all has been sent; its rates and seconds are those of the
+sender's clock. For TCP, streams that are as fast as both ends allow.
+
+A sender is this host, in a time that may be slower than its own, or a namespace of the
+guest.
 """
 
 from __future__ import annotations
@@ -17,18 +19,20 @@ import os
 import re
 import subprocess
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
 from rig.guest import Guest, Process
-from rig.link import GUEST4
+from rig.link import GUEST4, GUEST_MAC, INSIDE_DEVICE, NETWORK4, SENDER4, TAP
 
 REPO = Path(__file__).resolve().parents[2]
 PROGRAMS = REPO / "build" / "rig"
 SENDER_CORE = 1
 STREAM_SECONDS = 60.0  # for all of them, in the guest's time
+BEYOND_REACH = 20_000  # segments
 
 
 class Flow(NamedTuple):
@@ -75,6 +79,86 @@ class Received:
         return float(last[1])
 
 
+class Output(NamedTuple):
+    out: str
+    err: str
+
+
+class Running(Protocol):
+    def wait(self, timeout: float) -> Output: ...
+
+
+class Sender(Protocol):
+    """Where senders run.
+
+    What they are told in seconds is to be multiplied by the dilation. Where they take their
+    time from what they load, datagrams are best handed to a device and neighbour.
+    """
+
+    @property
+    def dilation(self) -> float: ...
+
+    @property
+    def device(self) -> str | None: ...
+
+    def start(self, command: list[str]) -> Running: ...
+
+
+class HostRunning:
+    def __init__(self, command: list[str]) -> None:
+        pipe = subprocess.PIPE
+        self._command = command
+        self._process = subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True)
+
+    def wait(self, timeout: float) -> Output:
+        out, err = self._process.communicate(timeout=timeout)
+        if self._process.returncode:
+            raise RuntimeError(f"{' '.join(self._command)}: {err or out}")
+        return Output(out, err)
+
+
+@dataclass(frozen=True)
+class Host:
+    """This host."""
+
+    dilation: float = 1
+    device: str | None = None
+
+    def start(self, command: list[str]) -> Running:
+        return HostRunning(on_sender_core(command))
+
+
+class InsideRunning:
+    def __init__(self, process: Process) -> None:
+        self._process = process
+
+    def wait(self, timeout: float) -> Output:
+        done = self._process.wait(timeout)
+        if done.rc:
+            raise RuntimeError(f"the sender in the guest: {done.err or done.out}")
+        return Output(done.out, done.err)
+
+
+@dataclass(frozen=True)
+class Inside:
+    """A network namespace of the guest, on a processor of its own."""
+
+    guest: Guest
+    dilation: float = 1
+    device: str | None = f"{INSIDE_DEVICE},{GUEST_MAC}"
+
+    def start(self, command: list[str]) -> Running:
+        return InsideRunning(self.guest.spawn(self.guest.in_sender(command)))
+
+
+HERE = Host()
+
+
+def sender(guest: Guest) -> Sender:
+    """The one that lives in the guest's time."""
+    return Inside(guest) if guest.wired else Host(guest.dilation)
+
+
 class Receiver(Protocol):
     process: Process
 
@@ -93,7 +177,7 @@ class Tool(Protocol):
         flows: Sequence[Flow],
         size: int,
         seconds: float,
-        dilation: float = 1,
+        sender: Sender = HERE,
         poisson: bool = False,
     ) -> Sent: ...
 
@@ -157,22 +241,18 @@ class Light:
         flows: Sequence[Flow],
         size: int,
         seconds: float,
-        dilation: float = 1,
+        sender: Sender = HERE,
         poisson: bool = False,
     ) -> Sent:
+        dilation = sender.dilation
         command = [str(programs() / "udp_send"), *(["-P"] if poisson else [])]
+        command += ["-d", sender.device] if sender.device else []
         command += ["-s", str(size), "-t", str(seconds * dilation)]
         command += [GUEST4, *(f"{flow.port}:{flow.pps / dilation}" for flow in flows)]
-        done = subprocess.run(
-            on_sender_core(command),
-            capture_output=True,
-            text=True,
-            check=True,
-            timeout=seconds * dilation + 30,
-        )
-        out = json.loads(done.stdout)
+        done = sender.start(command).wait(seconds * dilation + 30)
+        out = json.loads(done.out)
         packets = {flow["port"]: flow["sent"] for flow in out["flows"]}
-        return Sent(packets, out["seconds"] / dilation, done.stderr.splitlines())
+        return Sent(packets, out["seconds"] / dilation, done.err.splitlines())
 
 
 class Iperf3Receiver:
@@ -215,9 +295,10 @@ class Iperf3:
         flows: Sequence[Flow],
         size: int,
         seconds: float,
-        dilation: float = 1,
+        sender: Sender = HERE,
         poisson: bool = False,
     ) -> Sent:
+        dilation = sender.dilation
         if poisson:
             raise ValueError("iperf3 sends at constant rates only")
         clients = []
@@ -225,18 +306,28 @@ class Iperf3:
             command = ["iperf3", "-c", GUEST4, "-p", str(flow.port), "-u", "-J"]
             command += ["-b", f"{flow.pps / dilation * size * 8:.0f}", "-l", str(size)]
             command += ["-t", f"{seconds * dilation:.0f}", "--pacing-timer", "200"]
-            clients.append(
-                subprocess.Popen(on_sender_core(command), stdout=subprocess.PIPE, text=True)
-            )
+            clients.append(sender.start(command))
         packets, used = {}, 0.0
         for flow, client in zip(flows, clients, strict=True):
-            out = json.loads(client.communicate(timeout=seconds * dilation + 60)[0])
+            out = json.loads(client.wait(seconds * dilation + 60).out)
             if "error" in out:
                 raise RuntimeError(f"iperf3 client: {out['error']}")
             total = out["end"]["sum_sent"] if "sum_sent" in out["end"] else out["end"]["sum"]
             packets[flow.port] = total["packets"]
             used = max(used, total["seconds"])
         return Sent(packets, used / dilation)
+
+
+@contextmanager
+def unlimited(sender: Sender = HERE) -> Iterator[None]:
+    """TCP streams to the guest start with a congestion window beyond reach."""
+    at = sender.device.partition(",")[0] if sender.device else TAP
+    route = ["ip", "route", "replace", NETWORK4, "dev", at, "src", SENDER4]
+    sender.start([*route, "initcwnd", str(BEYOND_REACH)]).wait(10)
+    try:
+        yield
+    finally:
+        sender.start(route).wait(10)
 
 
 @dataclass(frozen=True)
@@ -259,21 +350,16 @@ class StreamReceiver:
         return StreamReceived(**json.loads(self.process.wait(20).out))
 
 
-def send_streams(ports: Sequence[int], messages: int, size: int, dilation: float = 1) -> int:
+def send_streams(ports: Sequence[int], messages: int, size: int, sender: Sender = HERE) -> int:
     """One stream of so many messages to each port, together; gives the retransmissions."""
-    return _send_streams(ports, ["-n", str(messages), "-s", str(size)], 0, dilation)
+    return _send_streams(ports, ["-n", str(messages), "-s", str(size)], 0, sender)
 
 
-def _send_streams(ports: Sequence[int], options: list[str], seconds: float, dilation: float) -> int:
+def _send_streams(ports: Sequence[int], options: list[str], seconds: float, sender: Sender) -> int:
     """Run tcp_send, which is to send for so long, or else so much."""
     command = [str(programs() / "tcp_send"), *options, GUEST4, *map(str, ports)]
-    done = subprocess.run(
-        on_sender_core(command),
-        stdout=subprocess.PIPE,
-        check=True,
-        timeout=(seconds + STREAM_SECONDS) * dilation,
-    )
-    return int(json.loads(done.stdout)["retransmitted"])
+    done = sender.start(command).wait((seconds + STREAM_SECONDS) * sender.dilation)
+    return int(json.loads(done.out)["retransmitted"])
 
 
 class BulkReceiver:
@@ -290,9 +376,9 @@ class BulkReceiver:
         return Received(samples[-1][1], None, seen["first_ns"], samples, seen["rcvbuf"])
 
 
-def send_bulk(ports: Sequence[int], seconds: float, dilation: float = 1) -> int:
+def send_bulk(ports: Sequence[int], seconds: float, sender: Sender = HERE) -> int:
     """One stream to each port for so long, together; gives the retransmissions."""
-    return _send_streams(ports, ["-t", str(seconds * dilation)], seconds, dilation)
+    return _send_streams(ports, ["-t", str(seconds * sender.dilation)], seconds, sender)
 
 
 LIGHT: Tool = Light()

@@ -63,8 +63,9 @@ def test_backlog_drops_are_hexadecimal_and_summed() -> None:
 
 
 def test_idle_share() -> None:
-    before = counters.cpu_time("cpu 0 0 0 0 0 0 0 0 0 0\n")
-    after = counters.cpu_time("cpu 10 10 10 40 10 10 5 5 99 99\n")
+    rest = "cpu1 7 7 7 7 7 7 7 7 7 7\n"
+    before = counters.cpu_time(f"cpu 0 0 0 0\ncpu0 0 0 0 0 0 0 0 0 0 0\n{rest}", 1)
+    after = counters.cpu_time(f"cpu 0 0 0 0\ncpu0 10 10 10 40 10 10 5 5 99 99\n{rest}", 1)
     assert counters.idle_share(before, after) == 0.5
     assert counters.idle_share(before, before) == 0
 

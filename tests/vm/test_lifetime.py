@@ -32,7 +32,7 @@ from inside.suite import (
 )
 from rig.guest import Guest
 from rig.link import GUEST4
-from rig.traffic import LIGHT, Flow, await_bound
+from rig.traffic import LIGHT, Flow, await_bound, sender
 
 # By the device, enough to be judged while other packets press the CPUs.
 PORTS = {5001: 0, 5002: 10}  # and their receivers' nice levels
@@ -93,7 +93,7 @@ def traffic_by_the_device(guest: Guest) -> Iterator[None]:
 
     def send() -> None:
         while not over.is_set():
-            LIGHT.send([Flow(port, PPS) for port in PORTS], SIZE, 1, guest.dilation)
+            LIGHT.send([Flow(port, PPS) for port in PORTS], SIZE, 1, sender(guest))
 
     flood = threading.Thread(target=send)
     flood.start()

@@ -11,6 +11,9 @@
  * of caught up with: a burst would measure the sender. What was left out that
  * way is reported as "skipped", with a warning.
  *
+ * With -d it hands frames to a device, and never sleeps: a sender that shares its time
+ * with what it loads so takes little of it for a packet, and always the same of it in all.
+ *
  * A datagram starts with struct mark (cut off where the payload is shorter).
  * Prints one JSON object: per flow what the socket accepted, and the time used.
  */
@@ -31,6 +34,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "frames.h"
 #include "mark.h"
 
 #define NSEC_PER_SEC	1000000000LL
@@ -52,14 +56,17 @@ struct flow {
 static struct flow flows[MAX_FLOWS];
 static unsigned int n_flows;
 static bool poisson;
+static const char *device;	/* that frames go to, and the neighbour there */
 static size_t size = 256;
 
 static const char usage[] =
-	"usage: udp_send [-P] [-s SIZE] [-t SECONDS] [-p SRC_PORT] ADDRESS PORT:PPS...\n"
+	"usage: udp_send [-P] [-s SIZE] [-t SECONDS] [-p SRC_PORT] [-d DEVICE,MAC]\n"
+	"                ADDRESS PORT:PPS...\n"
 	"  -P  Poisson arrivals instead of constant gaps\n"
 	"  -s  payload bytes (256)\n"
 	"  -t  seconds to send (4)\n"
-	"  -p  source port (any)\n";
+	"  -p  source port (any)\n"
+	"  -d  IPv4 frames to this device and neighbour, and no sleep in between\n";
 
 static int64_t now_ns(void)
 {
@@ -114,6 +121,29 @@ static void parse_flow(const char *host, const char *text)
 	n_flows++;
 }
 
+static void mark_next(struct flow *flow, void *payload, int64_t start)
+{
+	struct mark mark = {
+		.seq = flow->seq++,
+		.flow = flow - flows,
+		.sent_ns = start + (int64_t)flow->due_ns,
+	};
+
+	memcpy(payload, &mark, size < sizeof(mark) ? size : sizeof(mark));
+	flow->due_ns += next_gap(flow);
+}
+
+static void send_frames(int fd, double until, int64_t start)
+{
+	struct flow *flow;
+
+	while ((flow = earliest())->due_ns < until) {
+		mark_next(flow, frames_begin(fd, flow->port), start);
+		frames_end();
+	}
+	frames_flush(fd);
+}
+
 /* Fill up to BATCH datagrams that are due by @until; returns how many. */
 static int fill(struct mmsghdr *batch, struct flow **of, double until, int64_t start)
 {
@@ -122,19 +152,13 @@ static int fill(struct mmsghdr *batch, struct flow **of, double until, int64_t s
 	for (; n < BATCH; n++) {
 		struct flow *flow = earliest();
 		struct msghdr *msg = &batch[n].msg_hdr;
-		struct mark mark;
 
 		if (flow->due_ns >= until)
 			break;
-		mark.seq = flow->seq++;
-		mark.flow = flow - flows;
-		mark.sent_ns = start + (int64_t)flow->due_ns;
-		memcpy(msg->msg_iov->iov_base, &mark,
-		       size < sizeof(mark) ? size : sizeof(mark));
+		mark_next(flow, msg->msg_iov->iov_base, start);
 		msg->msg_name = &flow->to;
 		msg->msg_namelen = sizeof(flow->to);
 		of[n] = flow;
-		flow->due_ns += next_gap(flow);
 	}
 	return n;
 }
@@ -173,6 +197,11 @@ static void sleep_until(int64_t when)
 {
 	struct timespec ts = { when / NSEC_PER_SEC, when % NSEC_PER_SEC };
 
+	if (device) {
+		while (now_ns() < when)
+			;
+		return;
+	}
 	while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &ts, NULL) == EINTR)
 		;
 }
@@ -189,7 +218,7 @@ int main(int argc, char **argv)
 	int64_t start, used;
 	int fd, opt;
 
-	while ((opt = getopt(argc, argv, "Ps:t:p:")) != -1) {
+	while ((opt = getopt(argc, argv, "Ps:t:p:d:")) != -1) {
 		switch (opt) {
 		case 'P':
 			poisson = true;
@@ -203,6 +232,9 @@ int main(int argc, char **argv)
 		case 'p':
 			src_port = atoi(optarg);
 			break;
+		case 'd':
+			device = optarg;
+			break;
 		default:
 			fputs(usage, stderr);
 			return 2;
@@ -215,7 +247,13 @@ int main(int argc, char **argv)
 	for (int i = optind + 1; i < argc; i++)
 		parse_flow(argv[optind], argv[i]);
 
-	fd = socket(flows[0].to.ss_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+	if (device && (src_port || flows[0].to.ss_family != AF_INET))
+		errx(2, "frames are IPv4, and from port %d", FRAME_PORT);
+	if (device)
+		fd = frames_open(device, ((struct sockaddr_in *)&flows[0].to)->sin_addr.s_addr,
+				 size);
+	else
+		fd = socket(flows[0].to.ss_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
 	if (fd < 0)
 		err(1, "socket");
 	if (src_port) {
@@ -252,6 +290,8 @@ int main(int argc, char **argv)
 		if (until > end_ns)
 			until = end_ns;
 		sleep_until(start + (int64_t)until);
+		if (device)
+			send_frames(fd, until, start);
 		while ((n = fill(batch, of, until, start)))
 			send_all(fd, batch, of, n, refused);
 	}
