@@ -17,7 +17,7 @@ TAP = "pf0"
 TAP_DROPS = Path("/sys/class/net") / TAP / "statistics/tx_dropped"
 INSIDE, INSIDE_DEVICE = "sender", "eth1"  # its network namespace, where it is in the guest
 # The wire's grain: so long a sender's packets may wait, and a processor for its turn.
-GRAIN_US = 20
+GRAIN_US = 50
 SENDER4, GUEST4 = "10.77.0.1", "10.77.0.2"
 SENDER6, GUEST6 = "fd77::1", "fd77::2"
 NETWORK4 = "10.77.0.0/24"
