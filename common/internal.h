@@ -3,6 +3,7 @@
 #ifndef _PFLOW_INTERNAL_H
 #define _PFLOW_INTERNAL_H
 
+#include <linux/err.h>
 #include <linux/net.h>
 #include <linux/sched.h>
 
@@ -94,6 +95,21 @@ static inline struct sock *pflow_process_sock(const struct socket *sock)
 
 /* scan.c */
 void pflow_scan(void);
+
+/* ftrace.c */
+#ifdef CONFIG_DYNAMIC_FTRACE_WITH_ARGS
+struct ftrace_ops *pflow_ftrace_attach(const void *address, pflow_ftrace_t handler);
+void pflow_ftrace_detach(struct ftrace_ops *ops);
+#else
+static inline struct ftrace_ops *pflow_ftrace_attach(const void *address, pflow_ftrace_t handler)
+{
+	return ERR_PTR(-EOPNOTSUPP);
+}
+
+static inline void pflow_ftrace_detach(struct ftrace_ops *ops)
+{
+}
+#endif
 
 /* probes.c */
 int pflow_probes_setup(void);

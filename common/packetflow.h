@@ -214,6 +214,13 @@ enum pflow_probe_when {
 	PFLOW_PROBE_WATCHED,
 };
 
+struct ftrace_ops;
+struct ftrace_regs;
+
+/* As ftrace_func_t, which not all kernels have; see pflow_ftrace_argument(). */
+typedef void (*pflow_ftrace_t)(unsigned long ip, unsigned long parent_ip,
+			       struct ftrace_ops *ops, struct ftrace_regs *fregs);
+
 /**
  * struct pflow_probe - one row of a module's table of probes
  * @symbol: function, probed at its entry
@@ -221,7 +228,10 @@ enum pflow_probe_when {
  * @when: armed always, or while pflow_probes_arm() says so
  * @required: without it the module refuses to load
  * @without: what is lost when the kernel does not have it
- * @kp: the probe
+ * @hot: of what runs for every packet: like @handler, for ftrace to call it at less cost
+ *	where it can, with preemption as it is there; of rows armed always. NULL for others
+ * @kp: the probe; not registered while @ops does its work, which misses no hit
+ * @ops: attached in place of @kp
  * @present: registered
  * @armed: enabled
  */
@@ -231,7 +241,9 @@ struct pflow_probe {
 	enum pflow_probe_when when;
 	bool required;
 	const char *without;
+	pflow_ftrace_t hot;
 	struct kprobe kp;
+	struct ftrace_ops *ops;
 	bool present;
 	bool armed;
 };
