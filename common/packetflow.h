@@ -322,12 +322,16 @@ extern const struct kernel_param_ops pflow_knob_param_ops;
  * @stop: detach them; called at unregistration and when enable turns 0
  * @pressure: told every now and then whether any CPU is under pressure, or has no
  *	time to spare; may be NULL
+ * @closes: told between @start and @stop of each socket that is about to be closed, in
+ *	the context of who closes it, who holds it; under RCU, preemption off; may be NULL.
+ *	A close can be missed, and other protocols' sockets are told of too
  * @status: lines for people
  * @metrics: OpenMetrics families
  * @dir: made by pf_common
  * @list: kept by pf_common
+ * @closer: kept by pf_common
  *
- * All are called in process context under one mutex, so a module cannot be
+ * All but @closes are called in process context under one mutex, so a module cannot be
  * unregistered while it is being read.
  */
 struct pflow_module {
@@ -338,10 +342,12 @@ struct pflow_module {
 	int (*start)(void);
 	void (*stop)(void);
 	void (*pressure)(bool on);
+	void (*closes)(const struct sock *sk);
 	void (*status)(struct seq_file *m);
 	void (*metrics)(struct seq_file *m);
 	struct proc_dir_entry *dir;
 	struct list_head list;
+	struct list_head closer;
 };
 
 /* modules.c */

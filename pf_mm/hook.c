@@ -20,7 +20,6 @@
  */
 #include <linux/in.h>
 #include <linux/kprobes.h>
-#include <linux/net.h>
 #include <linux/tracepoint.h>
 #include <net/inet_sock.h>
 #include <net/tcp.h>
@@ -85,16 +84,6 @@ static void on_tcp_read(void *unused, struct sock *sk)
 	grant_fills(sk, true);
 }
 
-/* inet_release(struct socket *sock); inet6_release() ends in it */
-static int on_release(struct kprobe *kp, struct pt_regs *regs)
-{
-	const struct sock *sk = ((struct socket *)regs_get_kernel_argument(regs, 0))->sk;
-
-	if (sk)
-		grant_closes(sk);
-	return 0;
-}
-
 /**
  * struct trace - a tracepoint that is looked into
  * @name: its name
@@ -117,9 +106,7 @@ static struct trace tcp_read = { "tcp_rcv_space_adjust", on_tcp_read,
 static struct trace * const traces[] = { &data_ready, &full, &tcp_read };
 
 static struct pflow_probe rows[] = {
-	{ "inet_release", on_release, PFLOW_PROBE_ALWAYS, false,
-	  "what a closed socket was given comes back a tenth of a second later" },
-	/* The last: only where there is no tracepoint for it. */
+	/* Only where there is no tracepoint for it. */
 	{ "__udp_enqueue_schedule_skb", on_enqueue, PFLOW_PROBE_ALWAYS, true,
 	  "no UDP buffer that fills can be found", on_enqueue_hot },
 };
@@ -167,7 +154,7 @@ int hook_setup(void)
 
 	for (i = 0; i < ARRAY_SIZE(traces) && !err; i++)
 		err = attach(traces[i]);
-	probes.nr_rows = ARRAY_SIZE(rows) - !!data_ready.point;
+	probes.nr_rows = data_ready.point ? 0 : ARRAY_SIZE(rows);
 	if (!err)
 		err = pflow_probes_add(&probes);
 	if (err)
