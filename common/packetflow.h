@@ -14,12 +14,14 @@
 #ifndef _PACKETFLOW_H
 #define _PACKETFLOW_H
 
+#include <linux/bitmap.h>
 #include <linux/cache.h>
 #include <linux/jiffies.h>
 #include <linux/kprobes.h>
 #include <linux/list.h>
 #include <linux/moduleparam.h>
 #include <linux/percpu.h>
+#include <linux/rcupdate.h>
 #include <linux/sched.h>
 #include <linux/seq_file.h>
 #include <linux/types.h>
@@ -278,6 +280,20 @@ void pflow_rank_unpin(const struct task_struct *task);
 
 /* Knobs: one value, a module parameter and a file of the same name. */
 
+#define PFLOW_PORTS	65536
+
+/**
+ * struct pflow_ports - a set of ports, which is replaced and never changed
+ * @rcu: readers may hold it for a grace period
+ * @local: bitmap by port, host order
+ * @remote: the same of remote ports, if the knob has them
+ */
+struct pflow_ports {
+	struct rcu_head rcu;
+	DECLARE_BITMAP(local, PFLOW_PORTS);
+	unsigned long remote[];
+};
+
 /**
  * struct pflow_knob - one setting
  * @name: file below the module's directory, and module parameter
@@ -291,6 +307,9 @@ void pflow_rank_unpin(const struct task_struct *task);
  * @parse: for values that are neither: takes the text, changes nothing on error
  * @show: the opposite of @parse
  * @release: frees what @parse made, when the module goes
+ * @ports: the value of a set of ports, whose @parse, @show and @release are those of
+ *	ports.c; NULL until it is first set
+ * @from: that set may have remote ports
  * @capability: of the module, see there; kept by pf_common
  * @apply: called with the new value before it is stored; may refuse and sleep
  */
@@ -306,11 +325,18 @@ struct pflow_knob {
 	int (*parse)(struct pflow_knob *knob, char *text);
 	void (*show)(const struct pflow_knob *knob, struct seq_file *m);
 	void (*release)(struct pflow_knob *knob);
+	struct pflow_ports __rcu *ports;
+	bool from;
 	int capability;
 	int (*apply)(unsigned int value);
 };
 
 extern const struct kernel_param_ops pflow_knob_param_ops;
+
+/* ports.c */
+int pflow_ports_parse(struct pflow_knob *knob, char *text);
+void pflow_ports_show(const struct pflow_knob *knob, struct seq_file *m);
+void pflow_ports_release(struct pflow_knob *knob);
 
 /**
  * struct pflow_module - a module's place in the suite
