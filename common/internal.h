@@ -3,6 +3,7 @@
 #ifndef _PFLOW_INTERNAL_H
 #define _PFLOW_INTERNAL_H
 
+#include <linux/err.h>
 #include <linux/net.h>
 #include <linux/sched.h>
 
@@ -95,6 +96,21 @@ static inline struct sock *pflow_process_sock(const struct socket *sock)
 /* scan.c */
 void pflow_scan(void);
 
+/* ftrace.c */
+#ifdef CONFIG_DYNAMIC_FTRACE_WITH_ARGS
+struct ftrace_ops *pflow_ftrace_attach(const void *address, pflow_ftrace_t handler);
+void pflow_ftrace_detach(struct ftrace_ops *ops);
+#else
+static inline struct ftrace_ops *pflow_ftrace_attach(const void *address, pflow_ftrace_t handler)
+{
+	return ERR_PTR(-EOPNOTSUPP);
+}
+
+static inline void pflow_ftrace_detach(struct ftrace_ops *ops)
+{
+}
+#endif
+
 /* probes.c */
 int pflow_probes_setup(void);
 void pflow_probes_teardown(void);
@@ -118,6 +134,7 @@ extern struct proc_dir_entry *pflow_root;
 int pflow_enable(unsigned int on);
 void pflow_refresh(void);
 void pflow_modules_pressure(bool on);
+void pflow_modules_closes(const struct sock *sk);
 void pflow_modules_status(struct seq_file *m);
 void pflow_modules_metrics(struct seq_file *m);
 

@@ -8,10 +8,12 @@
 #include <linux/list.h>
 #include <linux/mutex.h>
 #include <linux/proc_fs.h>
+#include <linux/rculist.h>
 
 #include "internal.h"
 
 static LIST_HEAD(modules);
+static LIST_HEAD(closers);	/* those that run and are told of closes; read under RCU */
 static DEFINE_MUTEX(modules_lock);
 static bool running;
 
@@ -27,6 +29,28 @@ static void empty_table(void)
 	pflow_table_clear();
 }
 
+static int start(struct pflow_module *module)
+{
+	int err = module->start();
+
+	if (!err && module->closes)
+		list_add_tail_rcu(&module->closer, &closers);
+	return err;
+}
+
+/*
+ * The mutex does not order what a probe tells. A grace period does: after it nobody is
+ * in the module's function, or finds it, so what that needs may go, and its text later.
+ */
+static void stop(struct pflow_module *module)
+{
+	if (module->closes) {
+		list_del_rcu(&module->closer);
+		synchronize_rcu();
+	}
+	module->stop();
+}
+
 static int start_all(void)
 {
 	struct pflow_module *module;
@@ -39,7 +63,7 @@ static int start_all(void)
 	if (err)
 		goto probes;
 	list_for_each_entry(module, &modules, list) {
-		err = module->start();
+		err = start(module);
 		if (err)
 			goto modules;
 	}
@@ -48,7 +72,7 @@ static int start_all(void)
 
 modules:
 	list_for_each_entry_continue_reverse(module, &modules, list)
-		module->stop();
+		stop(module);
 	pflow_overload_teardown();
 probes:
 	pflow_probes_teardown();
@@ -61,7 +85,7 @@ static void stop_all(void)
 	struct pflow_module *module;
 
 	list_for_each_entry_reverse(module, &modules, list)
-		module->stop();
+		stop(module);
 	pflow_overload_teardown();
 	pflow_probes_teardown();
 	empty_table();
@@ -131,13 +155,13 @@ int pflow_module_register(struct pflow_module *module)
 	int err;
 
 	mutex_lock(&modules_lock);
-	err = running ? module->start() : 0;
+	err = running ? start(module) : 0;
 	if (err)
 		goto unlock;
 	err = make_files(module);
 	if (err) {
 		if (running)
-			module->stop();
+			stop(module);
 		goto unlock;
 	}
 	list_add_tail(&module->list, &modules);
@@ -160,7 +184,7 @@ void pflow_module_unregister(struct pflow_module *module)
 	mutex_lock(&modules_lock);
 	list_del(&module->list);
 	if (running)
-		module->stop();
+		stop(module);
 	mutex_unlock(&modules_lock);
 }
 EXPORT_SYMBOL_GPL(pflow_module_unregister);
@@ -185,6 +209,22 @@ void pflow_modules_pressure(bool on)
 			if (module->pressure)
 				module->pressure(on);
 	mutex_unlock(&modules_lock);
+}
+
+/**
+ * pflow_modules_closes() - tell the modules that a socket is about to be closed
+ * @sk: it; the caller holds it
+ *
+ * Context: process, preemption may be off.
+ */
+void pflow_modules_closes(const struct sock *sk)
+{
+	const struct pflow_module *module;
+
+	rcu_read_lock();
+	list_for_each_entry_rcu(module, &closers, closer)
+		module->closes(sk);
+	rcu_read_unlock();
 }
 
 /**

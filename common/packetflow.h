@@ -14,12 +14,14 @@
 #ifndef _PACKETFLOW_H
 #define _PACKETFLOW_H
 
+#include <linux/bitmap.h>
 #include <linux/cache.h>
 #include <linux/jiffies.h>
 #include <linux/kprobes.h>
 #include <linux/list.h>
 #include <linux/moduleparam.h>
 #include <linux/percpu.h>
+#include <linux/rcupdate.h>
 #include <linux/sched.h>
 #include <linux/seq_file.h>
 #include <linux/types.h>
@@ -214,6 +216,13 @@ enum pflow_probe_when {
 	PFLOW_PROBE_WATCHED,
 };
 
+struct ftrace_ops;
+struct ftrace_regs;
+
+/* As ftrace_func_t, which not all kernels have; see pflow_ftrace_argument(). */
+typedef void (*pflow_ftrace_t)(unsigned long ip, unsigned long parent_ip,
+			       struct ftrace_ops *ops, struct ftrace_regs *fregs);
+
 /**
  * struct pflow_probe - one row of a module's table of probes
  * @symbol: function, probed at its entry
@@ -221,7 +230,10 @@ enum pflow_probe_when {
  * @when: armed always, or while pflow_probes_arm() says so
  * @required: without it the module refuses to load
  * @without: what is lost when the kernel does not have it
- * @kp: the probe
+ * @hot: of what runs for every packet: like @handler, for ftrace to call it at less cost
+ *	where it can, with preemption as it is there; of rows armed always. NULL for others
+ * @kp: the probe; not registered while @ops does its work, which misses no hit
+ * @ops: attached in place of @kp
  * @present: registered
  * @armed: enabled
  */
@@ -231,7 +243,9 @@ struct pflow_probe {
 	enum pflow_probe_when when;
 	bool required;
 	const char *without;
+	pflow_ftrace_t hot;
 	struct kprobe kp;
+	struct ftrace_ops *ops;
 	bool present;
 	bool armed;
 };
@@ -266,6 +280,20 @@ void pflow_rank_unpin(const struct task_struct *task);
 
 /* Knobs: one value, a module parameter and a file of the same name. */
 
+#define PFLOW_PORTS	65536
+
+/**
+ * struct pflow_ports - a set of ports, which is replaced and never changed
+ * @rcu: readers may hold it for a grace period
+ * @local: bitmap by port, host order
+ * @remote: the same of remote ports, if the knob has them
+ */
+struct pflow_ports {
+	struct rcu_head rcu;
+	DECLARE_BITMAP(local, PFLOW_PORTS);
+	unsigned long remote[];
+};
+
 /**
  * struct pflow_knob - one setting
  * @name: file below the module's directory, and module parameter
@@ -279,6 +307,9 @@ void pflow_rank_unpin(const struct task_struct *task);
  * @parse: for values that are neither: takes the text, changes nothing on error
  * @show: the opposite of @parse
  * @release: frees what @parse made, when the module goes
+ * @ports: the value of a set of ports, whose @parse, @show and @release are those of
+ *	ports.c; NULL until it is first set
+ * @from: that set may have remote ports
  * @capability: of the module, see there; kept by pf_common
  * @apply: called with the new value before it is stored; may refuse and sleep
  */
@@ -294,11 +325,18 @@ struct pflow_knob {
 	int (*parse)(struct pflow_knob *knob, char *text);
 	void (*show)(const struct pflow_knob *knob, struct seq_file *m);
 	void (*release)(struct pflow_knob *knob);
+	struct pflow_ports __rcu *ports;
+	bool from;
 	int capability;
 	int (*apply)(unsigned int value);
 };
 
 extern const struct kernel_param_ops pflow_knob_param_ops;
+
+/* ports.c */
+int pflow_ports_parse(struct pflow_knob *knob, char *text);
+void pflow_ports_show(const struct pflow_knob *knob, struct seq_file *m);
+void pflow_ports_release(struct pflow_knob *knob);
 
 /**
  * struct pflow_module - a module's place in the suite
@@ -310,12 +348,16 @@ extern const struct kernel_param_ops pflow_knob_param_ops;
  * @stop: detach them; called at unregistration and when enable turns 0
  * @pressure: told every now and then whether any CPU is under pressure, or has no
  *	time to spare; may be NULL
+ * @closes: told between @start and @stop of each socket that is about to be closed, in
+ *	the context of who closes it, who holds it; under RCU, preemption off; may be NULL.
+ *	A close can be missed, and other protocols' sockets are told of too
  * @status: lines for people
  * @metrics: OpenMetrics families
  * @dir: made by pf_common
  * @list: kept by pf_common
+ * @closer: kept by pf_common
  *
- * All are called in process context under one mutex, so a module cannot be
+ * All but @closes are called in process context under one mutex, so a module cannot be
  * unregistered while it is being read.
  */
 struct pflow_module {
@@ -326,10 +368,12 @@ struct pflow_module {
 	int (*start)(void);
 	void (*stop)(void);
 	void (*pressure)(bool on);
+	void (*closes)(const struct sock *sk);
 	void (*status)(struct seq_file *m);
 	void (*metrics)(struct seq_file *m);
 	struct proc_dir_entry *dir;
 	struct list_head list;
+	struct list_head closer;
 };
 
 /* modules.c */

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * The kprobe tables: every kernel function that the suite looks into. Each module
- * has a table of its own rows; here they are registered, armed and told of.
+ * The tables of probes: every kernel function that the suite looks into. Each module
+ * has a table of its own rows; here they are registered, armed and told of. A probe is a
+ * kprobe, or, where it runs for every packet and the kernel can, a call by ftrace.
  *
  * pf_common's own handlers run with preemption off, in the context of the caller; here that
  * is always a system call (or the last close of a file), and the caller holds
@@ -12,6 +13,7 @@
  * The receive calls are probed only while somebody looks (overload, or the
  * estimator's short sample), the others always: those run once a socket.
  */
+#include <linux/err.h>
 #include <linux/kprobes.h>
 #include <linux/list.h>
 #include <linux/module.h>
@@ -69,8 +71,11 @@ static int on_release(struct kprobe *kp, struct pt_regs *regs)
 {
 	const struct sock *sk = socket_argument(regs, 0)->sk;
 
-	if (sk)
-		pflow_sock_forget(sk);
+	if (!sk)
+		return 0;
+	/* First: who is told finds it gone from the table, so nothing begins for it again. */
+	pflow_sock_forget(sk);
+	pflow_modules_closes(sk);
 	return 0;
 }
 
@@ -86,7 +91,7 @@ static struct pflow_probe rows[] = {
 	{ "__inet_accept", on_accept, PFLOW_PROBE_ALWAYS, false,
 	  "accepted sockets are learnt when they receive, or by a scan" },
 	{ "inet_release", on_release, PFLOW_PROBE_ALWAYS, false,
-	  "entries of closed sockets stay for a minute, until a scan reaps them" },
+	  "sockets that close are found late: by a scan after a minute, by pf_mm after 0.1 s" },
 };
 
 static struct pflow_probes own = {
@@ -126,16 +131,45 @@ void pflow_probes_arm(struct pflow_probes *probes, bool on)
 }
 EXPORT_SYMBOL_GPL(pflow_probes_arm);
 
+static void unregister_row(struct pflow_probe *probe)
+{
+	if (probe->ops)
+		pflow_ftrace_detach(probe->ops);
+	else if (probe->present)
+		unregister_kprobe(&probe->kp);
+	probe->ops = NULL;
+	probe->present = false;
+	probe->armed = false;
+}
+
 static void unregister_rows(struct pflow_probes *probes)
 {
 	unsigned int i;
 
-	for (i = 0; i < probes->nr_rows; i++) {
-		if (probes->rows[i].present)
-			unregister_kprobe(&probes->rows[i].kp);
-		probes->rows[i].present = false;
-		probes->rows[i].armed = false;
+	for (i = 0; i < probes->nr_rows; i++)
+		unregister_row(&probes->rows[i]);
+}
+
+/*
+ * The kprobe, registered and not armed, knows the address, which no exported function tells;
+ * and it does the work itself where ftrace refuses.
+ */
+static int attach_hot(struct pflow_probe *probe)
+{
+	struct ftrace_ops *ops = pflow_ftrace_attach(probe->kp.addr, probe->hot);
+	int err;
+
+	if (!IS_ERR(ops)) {
+		unregister_kprobe(&probe->kp);
+		probe->ops = ops;
+		return 0;
 	}
+	pr_warn("no ftrace at %s (error %ld): a kprobe costs every packet more\n", probe->symbol,
+		PTR_ERR(ops));
+	err = enable_kprobe(&probe->kp);
+	if (err)
+		unregister_kprobe(&probe->kp);
+	return err;
 }
 
 static int register_row(struct pflow_probe *probe)
@@ -146,8 +180,11 @@ static int register_row(struct pflow_probe *probe)
 	memset(&probe->kp, 0, sizeof(probe->kp));
 	probe->kp.symbol_name = probe->symbol;
 	probe->kp.pre_handler = probe->handler;
-	probe->kp.flags = probe->when == PFLOW_PROBE_WATCHED ? KPROBE_FLAG_DISABLED : 0;
+	if (probe->hot || probe->when == PFLOW_PROBE_WATCHED)
+		probe->kp.flags = KPROBE_FLAG_DISABLED;
 	err = register_kprobe(&probe->kp);
+	if (!err && probe->hot)
+		err = attach_hot(probe);
 	probe->present = !err;
 	probe->armed = probe->present && probe->when == PFLOW_PROBE_ALWAYS;
 	if (!err)
@@ -257,9 +294,9 @@ void pflow_probes_status(struct seq_file *m)
 		for (i = 0; i < table->nr_rows; i++) {
 			const struct pflow_probe *probe = &table->rows[i];
 
-			seq_printf(m, "probe: %-17s %-6s missed %lu%s%s\n", probe->symbol,
+			seq_printf(m, "probe: %-17s %-6s missed %lu%s%s%s\n", probe->symbol,
 				   probe_state(probe), probe->kp.nmissed,
-				   probe->present ? "" : "; ",
+				   probe->ops ? ", by ftrace" : "", probe->present ? "" : "; ",
 				   probe->present ? "" : probe->without);
 		}
 	}
@@ -278,7 +315,7 @@ void pflow_probes_metrics(struct seq_file *m)
 	unsigned int i;
 
 	seq_puts(m, "# TYPE packetflow_probe_missed counter\n"
-		    "# HELP packetflow_probe_missed Hits that a kprobe could not handle.\n");
+		    "# HELP packetflow_probe_missed Hits that a probe could not handle.\n");
 	mutex_lock(&tables_lock);
 	list_for_each_entry(table, &tables, list)
 		for (i = 0; i < table->nr_rows; i++)

@@ -30,16 +30,7 @@ enum {
 extern struct pflow_knob filter_knobs[FILTER_KNOBS];
 int filter_exempt_setup(void);
 
-#define FILTER_PORTS		65536
 #define FILTER_REPLY_RATE	1000	/* packets/s */
-
-struct filter_exempt_list {
-	struct rcu_head rcu;
-	DECLARE_BITMAP(local, FILTER_PORTS);
-	DECLARE_BITMAP(remote, FILTER_PORTS);
-};
-
-extern struct filter_exempt_list __rcu *filter_exempt_list;
 
 /**
  * filter_exempt() - is a packet none of our business?
@@ -54,7 +45,7 @@ extern struct filter_exempt_list __rcu *filter_exempt_list;
  */
 static inline bool filter_exempt(u16 local_port, u16 remote_port, u32 rate)
 {
-	const struct filter_exempt_list *list = rcu_dereference(filter_exempt_list);
+	const struct pflow_ports *list = rcu_dereference(filter_knobs[FILTER_KNOB_EXEMPT].ports);
 
 	return test_bit(local_port, list->local) ||
 	       (rate < FILTER_REPLY_RATE && test_bit(remote_port, list->remote));

@@ -7,9 +7,10 @@
  * holds its socket, so that what was changed can be restored: an address alone, kept past
  * the read-side section it was found in, may be another socket's tomorrow, and a release
  * probe can be missed. A held socket that was closed keeps its namespace and what is
- * queued; so the release is probed and wakes the keeper, and the keeper looks ten times a
- * second whether a socket is dead. Where the reference is taken the caller has the socket
- * under RCU or its lock; one whose last reference is gone already is let go.
+ * queued; so pf_common tells of each release that it probes, which wakes the keeper, and the
+ * keeper looks ten times a second whether a socket is dead. Where the reference is taken the
+ * caller has the socket under RCU or its lock; one whose last reference is gone already is
+ * let go.
  *
  * Whoever fills grows at once, in the packet path, if there is budget left. If not, the
  * keeper is woken to take back what less important receivers do not use. Both work under
@@ -479,23 +480,22 @@ void grant_fills(struct sock *sk, bool queued)
 
 /**
  * grant_closes() - a socket is about to be closed
- * @sk: it; the caller holds it
+ * @sk: any; the caller holds it
  *
- * Context: any but NMI.
+ * The keeper is there: pf_common tells nobody who is not started, or no longer.
+ *
+ * Context: RCU read side; any but NMI.
  */
 void grant_closes(const struct sock *sk)
 {
-	struct mm_grant *grant;
+	struct mm_grant *grant = find(sk);
 
-	rcu_read_lock();
-	grant = find(sk);
-	if (grant) {
-		WRITE_ONCE(grant->closing, true);
-		/* Who has nothing of ours has time; many may be closed at once. */
-		if (READ_ONCE(grant->size) != grant->own)
-			keeper_wake(true);
-	}
-	rcu_read_unlock();
+	if (!grant)
+		return;
+	WRITE_ONCE(grant->closing, true);
+	/* Who has nothing of ours has time; many may be closed at once. */
+	if (READ_ONCE(grant->size) != grant->own)
+		keeper_wake(true);
 }
 
 /**

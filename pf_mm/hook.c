@@ -4,23 +4,22 @@
  *
  * UDP: a tracepoint that sock_def_readable() passes with the packet just queued; before
  * 6.3 there is none, and a probe on the function that queues a UDP packet does instead,
- * before it looks for room. They are always there, as growth has to come before the first
- * overflow: a load and a comparison, behind a patched call. Whoever is full already
- * queues nothing, so a second tracepoint tells of what is dropped; it costs nothing while
- * nobody drops.
+ * before it looks for room: called by ftrace, or by a kprobe where that cannot be. They are
+ * always there, as growth has to come before the first overflow: a load and a comparison,
+ * behind a patched call. Whoever is full already queues nothing, so a second tracepoint tells
+ * of what is dropped; it costs nothing while nobody drops.
  *
  * TCP: a tracepoint that a receive call passes with the socket's lock held, once for each
  * piece it copies. A sender whose window is shut sends nothing, so nothing is lost by
  * waiting until the receiver comes.
  *
  * Context: of UDP softirq, or process with softirqs off; of TCP process or softirq.
- * Preemption may be on (tracepoints of newer kernels, and softirqs of real-time ones), and
- * nothing here relies on it. The socket cannot go while they run, but may be on its way: UDP
+ * Preemption may be on (tracepoints of newer kernels, ftrace, and softirqs of real-time ones),
+ * and nothing here relies on it. The socket cannot go while they run, but may be on its way: UDP
  * is looked up under RCU alone.
  */
 #include <linux/in.h>
 #include <linux/kprobes.h>
-#include <linux/net.h>
 #include <linux/tracepoint.h>
 #include <net/inet_sock.h>
 #include <net/tcp.h>
@@ -32,38 +31,45 @@
  * No threshold is below a quarter. Whether it is a UDP socket at all (a raw one may carry
  * the number) the table knows.
  */
-static bool may_fill(const struct sock *sk)
+static __always_inline bool may_grow(const struct sock *sk)
 {
 	return sk->sk_protocol == IPPROTO_UDP &&
-	       (u32)atomic_read(&sk->sk_rmem_alloc) > (u32)READ_ONCE(sk->sk_rcvbuf) / 4;
-}
-
-static void look(struct sock *sk, bool queued)
-{
-	if (may_fill(sk) && !size_locked(sk))
-		grant_fills(sk, queued);
+	       (u32)atomic_read(&sk->sk_rmem_alloc) > (u32)READ_ONCE(sk->sk_rcvbuf) / 4 &&
+	       !size_locked(sk);
 }
 
 /* The tracepoint promises not to change the socket; growing is our business. */
 static void on_data_ready(void *unused, const struct sock *sk)
 {
-	look((struct sock *)sk, true);
+	if (may_grow(sk))
+		grant_fills((struct sock *)sk, true);
+}
+
+/* What finds the buffer full will be refused, unless it grows now. */
+static __always_inline void look_before(struct sock *sk)
+{
+	if (may_grow(sk))
+		grant_fills(sk, atomic_read(&sk->sk_rmem_alloc) <= READ_ONCE(sk->sk_rcvbuf));
 }
 
 /* __udp_enqueue_schedule_skb(struct sock *sk, struct sk_buff *skb) */
 static int on_enqueue(struct kprobe *kp, struct pt_regs *regs)
 {
-	struct sock *sk = (struct sock *)regs_get_kernel_argument(regs, 0);
-
-	/* What finds the buffer full will be refused, unless it grows now. */
-	look(sk, atomic_read(&sk->sk_rmem_alloc) <= READ_ONCE(sk->sk_rcvbuf));
+	look_before((struct sock *)regs_get_kernel_argument(regs, 0));
 	return 0;
+}
+
+/* The same. Nothing that it does queues a packet before it returns, so it cannot recur. */
+static void notrace on_enqueue_hot(unsigned long ip, unsigned long parent_ip,
+				   struct ftrace_ops *ops, struct ftrace_regs *fregs)
+{
+	look_before(pflow_ftrace_argument(fregs, 0));
 }
 
 static void on_full(PFLOW_UDP_FAIL_ARGS)
 {
-	if (rc == -ENOMEM)
-		look(sk, false);
+	if (rc == -ENOMEM && may_grow(sk))
+		grant_fills(sk, false);
 }
 
 /* Autotuning raises the size by itself up to its limit, if it is on. */
@@ -76,16 +82,6 @@ static void on_tcp_read(void *unused, struct sock *sk)
 	    !mm_knob(MM_KNOB_BUDGET) || size_locked(sk) || tcp_ended(sk))
 		return;
 	grant_fills(sk, true);
-}
-
-/* inet_release(struct socket *sock); inet6_release() ends in it */
-static int on_release(struct kprobe *kp, struct pt_regs *regs)
-{
-	const struct sock *sk = ((struct socket *)regs_get_kernel_argument(regs, 0))->sk;
-
-	if (sk)
-		grant_closes(sk);
-	return 0;
 }
 
 /**
@@ -110,11 +106,9 @@ static struct trace tcp_read = { "tcp_rcv_space_adjust", on_tcp_read,
 static struct trace * const traces[] = { &data_ready, &full, &tcp_read };
 
 static struct pflow_probe rows[] = {
-	{ "inet_release", on_release, PFLOW_PROBE_ALWAYS, false,
-	  "what a closed socket was given comes back a tenth of a second later" },
-	/* The last: only where there is no tracepoint for it. */
+	/* Only where there is no tracepoint for it. */
 	{ "__udp_enqueue_schedule_skb", on_enqueue, PFLOW_PROBE_ALWAYS, true,
-	  "no UDP buffer that fills can be found" },
+	  "no UDP buffer that fills can be found", on_enqueue_hot },
 };
 
 static struct pflow_probes probes = { .owner = THIS_MODULE, .rows = rows };
@@ -160,7 +154,7 @@ int hook_setup(void)
 
 	for (i = 0; i < ARRAY_SIZE(traces) && !err; i++)
 		err = attach(traces[i]);
-	probes.nr_rows = ARRAY_SIZE(rows) - !!data_ready.point;
+	probes.nr_rows = data_ready.point ? 0 : ARRAY_SIZE(rows);
 	if (!err)
 		err = pflow_probes_add(&probes);
 	if (err)

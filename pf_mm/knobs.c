@@ -1,18 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/*
- * The knobs of pf_mm.
- *
- * Exempt ports are one bitmap, replaced whole under RCU, as in pf_filter.
- */
-#include <linux/bitmap.h>
+/* The knobs of pf_mm. */
 #include <linux/ctype.h>
 #include <linux/mm.h>
-#include <linux/slab.h>
 #include <linux/string.h>
 
 #include "mm.h"
 
-#define PORTS		65536
 #define MEMORY_PART	32	/* of the memory that auto allows */
 #define BUDGET_AUTO	UINT_MAX
 #define BUDGET_MOST	1073741824u	/* KiB */
@@ -20,20 +13,10 @@
 #define BUDGET_DEFAULT	"auto"
 #define EXEMPT_DEFAULT	"none"
 
-struct exempt_list {
-	struct rcu_head rcu;
-	DECLARE_BITMAP(ports, PORTS);
-};
-
-static struct exempt_list __rcu *exempt_list;
-
 static const char * const modes[] = { "enforce", "observe", NULL };
 
 static int budget_parse(struct pflow_knob *knob, char *text);
 static void budget_show(const struct pflow_knob *knob, struct seq_file *m);
-static int exempt_parse(struct pflow_knob *knob, char *text);
-static void exempt_show(const struct pflow_knob *knob, struct seq_file *m);
-static void exempt_release(struct pflow_knob *knob);
 
 struct pflow_knob mm_knobs[MM_KNOBS] = {
 	[MM_KNOB_MODE] = {
@@ -74,7 +57,8 @@ struct pflow_knob mm_knobs[MM_KNOBS] = {
 		.name = "exempt", .unit = "ports, e.g. 68,5060-5069; or none",
 		.help =
 		"buffers of sockets on these local ports stay as they are",
-		.parse = exempt_parse, .show = exempt_show, .release = exempt_release,
+		.parse = pflow_ports_parse, .show = pflow_ports_show,
+		.release = pflow_ports_release,
 	},
 };
 
@@ -131,77 +115,6 @@ u64 mm_budget(void)
 	return ((u64)totalram_pages() << PAGE_SHIFT) / MEMORY_PART;
 }
 
-static int parse_port(char *text, unsigned int *port)
-{
-	if (!isdigit(text[0]) || kstrtouint(text, 10, port) || !*port || *port >= PORTS)
-		return -EINVAL;
-	return 0;
-}
-
-static int parse_item(struct exempt_list *list, char *item)
-{
-	char *dash = strchr(item, '-');
-	unsigned int first, last;
-
-	if (dash)
-		*dash++ = '\0';
-	if (parse_port(item, &first) || parse_port(dash ?: item, &last) || last < first)
-		return -EINVAL;
-	bitmap_set(list->ports, first, last - first + 1);
-	return 0;
-}
-
-/* Called under the lock of all knobs. */
-static int exempt_parse(struct pflow_knob *knob, char *text)
-{
-	struct exempt_list *list = kzalloc(sizeof(*list), GFP_KERNEL), *old;
-	char *item;
-
-	if (!list)
-		return -ENOMEM;
-	if (strcmp(text, EXEMPT_DEFAULT)) {
-		while ((item = strsep(&text, ","))) {
-			if (parse_item(list, item)) {
-				kfree(list);
-				return -EINVAL;
-			}
-		}
-	}
-	old = rcu_replace_pointer(exempt_list, list, true);
-	if (old)
-		kfree_rcu(old, rcu);
-	return 0;
-}
-
-static void exempt_show(const struct pflow_knob *knob, struct seq_file *m)
-{
-	const struct exempt_list *list;
-	unsigned int first, end;
-	bool any = false;
-
-	rcu_read_lock();
-	list = rcu_dereference(exempt_list);
-	if (list) {
-		for_each_set_bitrange(first, end, list->ports, PORTS) {
-			seq_printf(m, "%s%u", any ? "," : "", first);
-			if (end - first > 1)
-				seq_printf(m, "-%u", end - 1);
-			any = true;
-		}
-	}
-	rcu_read_unlock();
-	if (!any)
-		seq_puts(m, EXEMPT_DEFAULT);
-}
-
-static void exempt_release(struct pflow_knob *knob)
-{
-	struct exempt_list *old = rcu_replace_pointer(exempt_list, NULL, true);
-
-	if (old)
-		kfree_rcu(old, rcu);
-}
-
 /**
  * mm_exempt() - is a socket on this port to be left alone?
  * @port: local port, host order
@@ -210,7 +123,7 @@ static void exempt_release(struct pflow_knob *knob)
  */
 bool mm_exempt(u16 port)
 {
-	const struct exempt_list *list = rcu_dereference(exempt_list);
+	const struct pflow_ports *list = rcu_dereference(mm_knobs[MM_KNOB_EXEMPT].ports);
 
-	return list && test_bit(port, list->ports);
+	return list && test_bit(port, list->local);
 }

@@ -28,7 +28,7 @@ grants:
 	return err;
 }
 
-/* When the hooks are gone no buffer grows; then all are restored. */
+/* When the hooks are gone no buffer grows, and nobody is told of closes; all are restored. */
 static void mm_stop(void)
 {
 	hook_teardown();
@@ -42,6 +42,7 @@ static struct pflow_module mm_module = {
 	.nr_knobs = MM_KNOBS,
 	.start = mm_start,
 	.stop = mm_stop,
+	.closes = grant_closes,
 	.status = grants_status,
 	.metrics = grants_metrics,
 };

@@ -63,6 +63,13 @@ MUTANTS = [
         B2 + "test_exempt_ports_are_left_to_stock",
     ),
     Mutant(
+        "remote ports where there are none",
+        "common/ports.c",
+        "if (from && str_has_prefix(item, FROM))",
+        "if (str_has_prefix(item, FROM))",
+        "vm/test_mm.py::test_a_knob_takes_what_it_should_and_nothing_else",
+    ),
+    Mutant(
         "a flood exempt by its source port",
         "pf_filter/filter.h",
         "rate < FILTER_REPLY_RATE && ",

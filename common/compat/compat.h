@@ -9,6 +9,7 @@
 #ifndef _PFLOW_COMPAT_H
 #define _PFLOW_COMPAT_H
 
+#include <linux/ftrace.h>
 #include <linux/hrtimer.h>
 #include <linux/kthread.h>
 #include <linux/memcontrol.h>
@@ -79,6 +80,23 @@ static inline void pflow_hrtimer_setup(struct hrtimer *timer,
 #else
 	hrtimer_init(timer, CLOCK_MONOTONIC, mode);
 	timer->function = function;
+#endif
+}
+
+/*
+ * What ftrace saved of a function's arguments, the first being 0. 6.2 has a way to ask for
+ * one; before, whoever saves them at all (x86, s390, powerpc) does so in struct pt_regs, of
+ * which x86 fills in no other registers than these, rax and rbp. 6.13 hides what is inside.
+ * Without DYNAMIC_FTRACE_WITH_ARGS none are saved, and nobody is called to read them.
+ */
+static __always_inline void *pflow_ftrace_argument(struct ftrace_regs *fregs, unsigned int n)
+{
+#if !defined(CONFIG_DYNAMIC_FTRACE_WITH_ARGS)
+	return NULL;
+#elif defined(PFLOW_HAVE_FTRACE_ARGUMENT)
+	return (void *)ftrace_regs_get_argument(fregs, n);
+#else
+	return (void *)regs_get_kernel_argument(&fregs->regs, n);
 #endif
 }
 

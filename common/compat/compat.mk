@@ -16,4 +16,5 @@ ccflags-y += $(call pflow-has,'int rc. struct sock \*sk. struct sk_buff',trace/e
 ccflags-y += $(call pflow-has,'void hrtimer_setup.struct hrtimer',linux/hrtimer.h,HRTIMER_SETUP)
 ccflags-y += $(call pflow-has,'forward_threshold;',linux/udp.h,FORWARD_THRESHOLD)
 ccflags-y += $(call pflow-has,'int tcp_space_from_win',net/tcp.h,TCP_SCALING_RATIO)
+ccflags-y += $(call pflow-has,'ftrace_regs_get_argument',linux/ftrace*.h,FTRACE_ARGUMENT)
 ccflags-y += $(call pflow-has,'u32 tcp_max_receive_window',net/tcp.h,TCP_MAX_RECEIVE_WINDOW)

@@ -38,6 +38,8 @@ from vm.test_proc import BAD, BAD_NUMBER
 MM = ("pf_mm",)
 FULL = 3000  # datagrams: more than any of these buffers holds
 AWAY = 20  # s: in which what is not used has come back
+TRACING = Path("/sys/kernel/tracing")
+ENQUEUE = "__udp_enqueue_schedule_skb"
 
 KNOBS = {
     "mode": ("observe", "enforce"),
@@ -920,6 +922,30 @@ def test_the_default_budget_is_a_part_of_memory() -> None:
 
 
 # Coming and going
+
+
+@inside(modules=MM)
+def test_where_there_is_no_tracepoint_ftrace_tells() -> None:
+    """And no kprobe, which costs more; nothing of it stays when all is switched off."""
+
+    def looks() -> tuple[bool, bool]:
+        kprobes = Path("/sys/kernel/debug/kprobes/list").read_text()
+        return ENQUEUE in (TRACING / "enabled_functions").read_text(), ENQUEUE in kprobes
+
+    if (TRACING / "events/sock/sk_data_ready").exists():
+        assert looks() == (False, False)
+        return
+    status = (ROOT / "status").read_text()
+    assert re.search(rf"^probe: {ENQUEUE} armed +missed 0, by ftrace$", status, re.MULTILINE)
+    assert looks() == (True, False)
+    for _ in range(3):
+        set_knob("enable", 0)
+        assert looks() == (False, False)
+        set_knob("enable", 1)
+        assert looks() == (True, False)
+    with owner() as one:
+        one.flood(FULL)
+        await_size(one, limit(0))
 
 
 ORDERS = list(itertools.permutations(("pf_filter", "pf_sched", "pf_mm")))

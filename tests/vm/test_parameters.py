@@ -57,7 +57,8 @@ def test_nothing_is_left_after_unloading(guest: Guest) -> None:
     def left() -> str:
         return guest.run(
             "ls -d /proc/packetflow /sys/module/pf_*;"
-            "cat /sys/kernel/debug/kprobes/list; grep pf_ /proc/modules; grep pflow /proc/kallsyms;"
+            "cat /sys/kernel/debug/kprobes/list /sys/kernel/tracing/enabled_functions;"
+            "grep pf_ /proc/modules; grep pflow /proc/kallsyms;"
             "nft list hooks 2>/dev/null | grep -i pf_",
             check=False,
         ).out
