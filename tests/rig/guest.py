@@ -17,7 +17,7 @@ import tempfile
 import time
 from collections.abc import Mapping
 from concurrent.futures import Future
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
@@ -25,6 +25,7 @@ from typing import Any, Self
 from rig import complaints, image, initramfs, link
 from rig.channel import Channel, Reply
 from rig.kernels import Kernel
+from rig.link import VIRTIO
 from rig.machine import Machine, accelerators, settle
 
 BOOT_SECONDS = 60.0
@@ -91,6 +92,7 @@ class Guest:
         queues: int = 1,
         icount: bool = False,
         link: bool = True,
+        card: str = VIRTIO,
         dilation: float = 1,
     ) -> None:
         self.kernel = kernel
@@ -100,6 +102,7 @@ class Guest:
         self._memory_mib = memory_mib
         self._icount = icount
         self._link = link
+        self._card = card
         self._expected: list[re.Pattern[str]] = []
         self._loaded: list[str] = []
         self._stack = ExitStack()
@@ -110,11 +113,14 @@ class Guest:
         with ExitStack() as stack:
             self._directory = Path(stack.enter_context(tempfile.TemporaryDirectory()))
             initramfs.build(self.kernel, self._directory / "initramfs")
-            network = stack.enter_context(link.tap(self.queues)) if self._link else []
+            tap = link.tap(self.queues, self._card) if self._link else nullcontext([])
+            network = stack.enter_context(tap)
             self._boot(network)
             stack.callback(self._machine.end)
             stack.callback(self._channel.close)
             if self._link:
+                if self._card in link.DRIVERS:
+                    self.run(["modprobe", link.DRIVERS[self._card]])
                 self.write("/run/link", link.guest_configuration())
                 self.run("ip -batch /run/link && ip link set lo up")
             self._stack = stack.pop_all()

@@ -2,8 +2,8 @@
 """The link between the sender and a guest.
 
 The sender is the current network namespace with a tap device; the guest has
-virtio-net on that tap. Neighbours are static, so that no packet but the
-experiment's own is ever on the link.
+virtio-net on that tap, or a card that counts what it loses itself. Neighbours
+are static, so that no packet but the experiment's own is ever on the link.
 """
 
 import subprocess
@@ -14,6 +14,9 @@ TAP = "pf0"
 SENDER4, GUEST4 = "10.77.0.1", "10.77.0.2"
 SENDER6, GUEST6 = "fd77::1", "fd77::2"
 NETWORK4 = "10.77.0.0"
+VIRTIO = "virtio-net-pci"
+# Other cards, and the drivers that a guest loads for them.
+DRIVERS = {"rtl8139": "8139cp"}
 BEYOND_REACH = 20_000  # segments
 SENDER_MAC, GUEST_MAC = "02:77:00:00:00:01", "02:77:00:00:00:02"
 
@@ -38,7 +41,7 @@ def guest_configuration() -> str:
 
 
 @contextmanager
-def tap(queues: int) -> Iterator[list[str]]:
+def tap(queues: int, card: str = VIRTIO) -> Iterator[list[str]]:
     """The sender's end while it lasts; gives QEMU's options for the guest's end."""
     multi = ["multi_queue"] if queues > 1 else []
     _ip("tuntap", "add", TAP, "mode", "tap", *multi)
@@ -47,7 +50,7 @@ def tap(queues: int) -> Iterator[list[str]]:
         _ip("-batch", "-", input=ours)
         backend = f"tap,id=net,ifname={TAP},script=no,downscript=no,vhost=off,queues={queues}"
         vectors = f",mq=on,vectors={2 * queues + 2}" if queues > 1 else ""
-        device = f"virtio-net-pci,netdev=net,mac={GUEST_MAC},romfile={vectors}"
+        device = f"{card},netdev=net,mac={GUEST_MAC},romfile={vectors}"
         yield ["-netdev", backend, "-device", device]
     finally:
         _ip("link", "delete", TAP)
