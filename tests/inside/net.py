@@ -29,6 +29,24 @@ def ip(commands: str) -> None:
     subprocess.run(["ip", "-batch", "-"], input=commands, text=True, check=True)
 
 
+def first_namespace(setting: str, value: str) -> str:
+    """Set a sysctl that only the first namespace has; what it was."""
+    inside_first = ["nsenter", "--target", "1", "--net", "sysctl", "-n"]
+    before = subprocess.run([*inside_first, setting], capture_output=True, text=True, check=True)
+    subprocess.run([*inside_first, "-w", f"{setting}={value}"], check=True, capture_output=True)
+    return " ".join(before.stdout.split())
+
+
+@contextmanager
+def sysctl(setting: str, value: str) -> Iterator[None]:
+    """Such a setting for a while."""
+    before = first_namespace(setting, value)
+    try:
+        yield
+    finally:
+        first_namespace(setting, before)
+
+
 def udp(address: str = "127.0.0.1", port: int = 0, rcvbuf: int = 0) -> socket.socket:
     """A bound UDP socket."""
     family = socket.AF_INET6 if ":" in address else socket.AF_INET

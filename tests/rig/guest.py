@@ -31,6 +31,7 @@ from typing import Any, Self
 from rig import complaints, image, initramfs, link
 from rig.channel import Channel, Reply
 from rig.kernels import Kernel
+from rig.link import VIRTIO
 from rig.machine import Machine, accelerators, settle
 
 BOOT_SECONDS = 60.0
@@ -99,6 +100,7 @@ class Guest:
         queues: int = 1,
         icount: bool = False,
         link: bool = True,
+        card: str = VIRTIO,
         dilation: float = 1,
     ) -> None:
         self.kernel = kernel
@@ -108,6 +110,7 @@ class Guest:
         self._memory_mib = memory_mib
         self._icount = icount
         self._link = link
+        self._card = card
         self.wired = link and icount  # the sender is inside
         self.patience = dilation * (PATIENCE if icount else 1)
         self._expected: list[re.Pattern[str]] = []
@@ -124,6 +127,8 @@ class Guest:
             stack.callback(self._machine.end)
             stack.callback(self._channel.close)
             if self._link:
+                if self._card in link.DRIVERS:
+                    self.run(["modprobe", link.DRIVERS[self._card]])
                 self.write("/run/link", link.guest_configuration())
                 self.run("ip -batch /run/link && ip link set lo up")
             if self.wired:
@@ -143,7 +148,7 @@ class Guest:
         """QEMU's options."""
         if self.wired:
             return link.wired()
-        return stack.enter_context(link.tap(self.queues)) if self._link else []
+        return stack.enter_context(link.tap(self.queues, self._card)) if self._link else []
 
     def _wired_options(self) -> str:
         """Nothing uninvited on the last processors; one time-stamp counter for all."""

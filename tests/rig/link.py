@@ -2,7 +2,7 @@
 """The link between the sender and a guest.
 
 The sender is the current network namespace with a tap device; the guest has
-virtio-net on that tap. Where the guest's clock counts instructions nothing outside
+virtio-net on that tap, or a card that counts what it loses itself. Where the guest's clock counts instructions nothing outside
 lives in its time, so the sender is inside: a network namespace of the guest with a
 virtio-net device of its own, wired to the receiving one, on a processor of its own.
 Neighbours are static, so that no packet but the experiment's own is ever on the link.
@@ -21,6 +21,9 @@ GRAIN_US = 50
 SENDER4, GUEST4 = "10.77.0.1", "10.77.0.2"
 SENDER6, GUEST6 = "fd77::1", "fd77::2"
 NETWORK4 = "10.77.0.0/24"
+VIRTIO = "virtio-net-pci"
+# Other cards, and the drivers that a guest loads for them.
+DRIVERS = {"rtl8139": "8139cp"}
 SENDER_MAC, GUEST_MAC = "02:77:00:00:00:01", "02:77:00:00:00:02"
 
 
@@ -64,7 +67,7 @@ def wired() -> list[str]:
 
 
 @contextmanager
-def tap(queues: int) -> Iterator[list[str]]:
+def tap(queues: int, card: str = VIRTIO) -> Iterator[list[str]]:
     """The sender's end while it lasts; gives QEMU's options for the guest's end."""
     multi = ["multi_queue"] if queues > 1 else []
     _ip("tuntap", "add", TAP, "mode", "tap", *multi)
@@ -73,7 +76,7 @@ def tap(queues: int) -> Iterator[list[str]]:
         _ip("-batch", "-", input=ours)
         backend = f"tap,id=net,ifname={TAP},script=no,downscript=no,vhost=off,queues={queues}"
         vectors = f",mq=on,vectors={2 * queues + 2}" if queues > 1 else ""
-        device = f"virtio-net-pci,netdev=net,mac={GUEST_MAC},romfile={vectors}"
+        device = f"{card},netdev=net,mac={GUEST_MAC},romfile={vectors}"
         yield ["-netdev", backend, "-device", device]
     finally:
         _ip("link", "delete", TAP)

@@ -5,6 +5,7 @@ from contextlib import ExitStack, suppress
 
 from rig.guest import Guest, GuestError
 from rig.kernels import kernel
+from rig.link import VIRTIO
 
 # KASAN and lockdep make everything slower by about that, so its time runs slower too:
 # what a test waits for comes in as many of the guest's seconds as on a stock kernel.
@@ -16,20 +17,22 @@ class Machines:
     """At most one guest at a time: all have the same place on the link."""
 
     def __init__(self) -> None:
-        self._key: tuple[str, int, bool] | None = None
+        self._key: tuple[str, int, bool, str] | None = None
         self._guest: Guest | None = None
         self._stack = ExitStack()
 
-    def get(self, name: str, cpus: int, slow: bool = False) -> Guest:
+    def get(self, name: str, cpus: int, slow: bool = False, card: str = VIRTIO) -> Guest:
         """A running guest with that kernel and as many CPUs, perhaps in slow time."""
-        if self._guest is None or self._key != (name, cpus, slow):
+        key = name, cpus, slow, card
+        if self._guest is None or self._key != key:
             self.drop()
             dilation = SLOW_DILATION if slow else 1
             if name == "debug":
                 dilation = DEBUG_DILATION
-            wanted = Guest(kernel(name), cpus=cpus, queues=cpus, dilation=dilation)
+            queues = cpus if card == VIRTIO else 1
+            wanted = Guest(kernel(name), cpus=cpus, queues=queues, card=card, dilation=dilation)
             self._guest = self._stack.enter_context(wanted)
-            self._key = (name, cpus, slow)
+            self._key = key
         return self._guest
 
     def drop(self) -> None:

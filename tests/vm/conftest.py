@@ -3,7 +3,8 @@
 
 A test that takes `guest` runs once on every kernel asked for, and, by the mark
 `cpus`, for every number of CPUs. Tests share a running guest, one at a time;
-those marked `fresh` have their own, and after a failure comes a new one.
+those marked `fresh` have their own, those marked `card` one with another network
+card, and after a failure comes a new one.
 After each test the modules are unloaded, unless it is of a kind that leaves
 them as they were, and a complaint in the kernel's log fails the test that
 caused it.
@@ -20,6 +21,7 @@ import pytest
 from _pytest.terminal import TerminalReporter
 from conftest import kernels
 from rig.guest import CommandError, Guest, GuestError
+from rig.link import VIRTIO
 from rig.shared import Machines
 
 FAILED = pytest.StashKey[bool]()
@@ -53,7 +55,10 @@ def guest(
     again = getattr(request.node, "execution_count", 1) > 1
     if request.node.get_closest_marker("fresh"):
         machines.drop()
-    running = machines.get(*machine, again)
+    card = request.node.get_closest_marker("card")
+    if card and machine[0] == "debug":
+        pytest.skip("the debug kernel has no driver for this card")
+    running = machines.get(*machine, again, card.args[0] if card else VIRTIO)
     shares = request.node.get_closest_marker("keeps_modules")
     if not shares:
         running.unload()

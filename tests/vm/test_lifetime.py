@@ -5,6 +5,7 @@ Four CPUs, so that what may race does. The kernel's log is the judge: the guest
 is searched for complaints after every test.
 """
 
+import itertools
 import os
 import random
 import signal
@@ -17,7 +18,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from inside import inside, mark
-from inside.net import Namespace, Pressure, udp
+from inside.growing import given_back, granted
+from inside.net import Namespace, Pressure, sysctl, udp
 from inside.suite import (
     ROOT,
     dropped,
@@ -39,6 +41,14 @@ PORTS = {5001: 0, 5002: 10}  # and their receivers' nice levels
 STREAM_PORT = 5300
 PPS, SIZE = 2_000, 256
 
+ALL = ("pf_filter", "pf_sched", "pf_mm")
+ORDERS = list(itertools.permutations(ALL))
+
+# What a new socket may hold, if it does not say: so little that packets in flight fill it.
+BARE = "4096"
+
+# Three sockets: one is always full, one is always served, and one, whose size is left to
+# the kernel, fills and is emptied now and then.
 TRAFFIC = r"""
 import os, socket, time
 full = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
@@ -47,36 +57,66 @@ full.bind(("127.0.0.1", 9000))
 served = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
 served.bind(("127.0.0.1", 9001))
 served.setblocking(False)
+deep = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+deep.bind(("127.0.0.1", 9002))
+deep.setblocking(False)
 for cpu in range(3):
     if not os.fork():
         os.sched_setaffinity(0, {cpu})
         break
 out = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+turn = 0
 while True:
     time.sleep(0.002)
-    for port in (9000, 9001) * 10:
+    for port in (9000, 9001, 9002) * 10:
         out.sendto(b"x" * 200, ("127.0.0.1", port))
-    try:
-        while True:
-            served.recv(300)
-    except BlockingIOError:
-        pass
+    turn += 1
+    for sock in (served, deep) if turn % 64 == 0 else (served,):
+        try:
+            while True:
+                sock.recv(300)
+        except BlockingIOError:
+            pass
     short = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     short.bind(("127.0.0.1", 0))
     short.close()
 """
 
-CYCLE = """
+# The size of the third, to the byte, and whether it is what it was or more.
+SIZES = """
 set -e
-for cycle in $(seq 10); do
-    insmod {common}
-    insmod {filter}
-    if [ $((cycle % 2)) = 0 ]; then cat /proc/packetflow/sockets >/dev/null; fi
-    rmmod pf_filter
-    if [ $((cycle % 3)) = 0 ]; then insmod {filter}; rmmod pf_filter; fi
-    rmmod pf_common
-done
+size() {{ ss -Huamn 'sport = :9002' | grep -o ',rb[0-9]*'; }}
+grown() {{
+    for try in $(seq 200); do
+        [ "$(size)" = ,rb{own} ] || return 0
+        sleep 0.02
+    done
+    echo "cycle $1: it did not grow" >&2
+    return 1
+}}
+back() {{
+    [ "$(size)" = ,rb{own} ] || {{ echo "cycle $1: $(size) left, not {own}" >&2; return 1; }}
+}}
 """
+
+
+def cycle(number: int) -> str:
+    """All come and go; the orders of both are others in each of 36 cycles."""
+    come, go = ORDERS[number % 6], ORDERS[(number + number // 6) % 6]
+    lines = ["insmod /tmp/pf_common.ko"]
+    for module in come:
+        lines.append(f"insmod /tmp/{module}.ko")
+    lines.append(f"grown {number}")
+    if number % 2:
+        lines.append("cat /proc/packetflow/sockets >/dev/null")
+    for module in go:
+        lines.append(f"rmmod {module}")
+        if module == "pf_mm":
+            lines.append(f"back {number}")
+    if number % 3 == 0:
+        lines.append(f"insmod /tmp/{come[0]}.ko; rmmod {come[0]}; back {number}")
+    lines.append("rmmod pf_common")
+    return "\n".join(lines)
 
 
 @contextmanager
@@ -111,20 +151,23 @@ def traffic_by_the_device(guest: Guest) -> Iterator[None]:
 
 
 @mark.cpus(4)
+@mark.timeout(900)
 def test_loading_and_unloading_under_traffic(guest: Guest, ten_cycles: int) -> None:
-    build = guest.kernel.build
-    paths = {"common": build / "common/pf_common.ko", "filter": build / "pf_filter/pf_filter.ko"}
+    """Fails too if a buffer that pf_mm let grow does not get its own size back, to the byte."""
     # Read over the share and parsed once, not at every cycle.
-    for name, path in paths.items():
+    for name in ("pf_common", *ALL):
+        path = guest.kernel.build / ("common" if name == "pf_common" else name) / f"{name}.ko"
         guest.run(["strip", "-d", "-o", f"/tmp/{name}.ko", str(path)])
+    own = int(guest.read("/proc/sys/net/core/rmem_default"))
+    cycles = [cycle(ten_cycles * 10 + number) for number in range(10)]
+    script = "\n".join([SIZES.format(own=own), *cycles])
     guest.run(["ip", "link", "set", "lo", "up"])
     # Most of a cycle is waiting for grace periods, long ones on emulated CPUs.
     guest.write("/sys/kernel/rcu_expedited", "1")
     traffic = guest.spawn(["python3", "-c", TRAFFIC])
     try:
-        script = CYCLE.format(common="/tmp/common.ko", filter="/tmp/filter.ko")
         with traffic_by_the_device(guest):
-            guest.run(script, timeout=200)
+            guest.run(script, timeout=240)
         assert traffic.alive()
     finally:
         traffic.signal(signal.SIGKILL)
@@ -200,7 +243,7 @@ def seconds(length: float) -> Iterator[float]:
 
 
 @mark.cpus(4)
-@inside(pinned=False)
+@inside(modules=ALL, pinned=False)
 def test_sockets_that_close_while_packets_fly() -> None:
     ports = range(9100, 9108)
     out = udp()
@@ -209,34 +252,37 @@ def test_sockets_that_close_while_packets_fly() -> None:
         for port in ports:
             out.sendto(b"x" * 300, ("127.0.0.1", port))
 
-    with busy(send, send):
+    closed = given_back()["closed"]
+    with sysctl("net.core.rmem_default", BARE), busy(send, send):
         for _ in seconds(6):
-            made = []
-            for port in ports:
-                sock = udp("127.0.0.1", port, 1)
-                made.append(sock)
+            # Every other may grow, and some of them have the time.
+            made = [udp("127.0.0.1", port, port % 2) for port in ports]
+            time.sleep(random.random() / 50)
             for sock in made:
                 with suppress(BlockingIOError):
                     sock.recv(400, socket.MSG_DONTWAIT)
                 sock.close()
     assert dropped()["socket_full"] > 0
+    assert given_back()["closed"] > closed
+    wait_for(lambda: granted() == 0, 5)
 
 
 @mark.cpus(4)
-@inside(pinned=False)
+@inside(modules=ALL, pinned=False)
 def test_processes_that_die_while_packets_fly() -> None:
     out = udp()
 
     def send() -> None:
-        for _ in range(20):
-            out.sendto(b"x" * 300, ("127.0.0.1", 9200))
+        for port in (9200, 9201) * 10:
+            out.sendto(b"x" * 300, ("127.0.0.1", port))
 
-    before = metric("packetflow_sockets")[""]
-    with busy(send, send):
+    before, closed = metric("packetflow_sockets")[""], given_back()["closed"]
+    with sysctl("net.core.rmem_default", BARE), busy(send, send):
         for _ in seconds(6):
             child = os.fork()
             if not child:
-                sock = udp("127.0.0.1", 9200, 1)
+                sock, deep = udp("127.0.0.1", 9200, 1), udp("127.0.0.1", 9201)
+                deep.recv(400)
                 sock.recv(400)
                 sock.recv(400)
                 time.sleep(10)
@@ -245,10 +291,12 @@ def test_processes_that_die_while_packets_fly() -> None:
             os.waitpid(child, 0)
             sockets()
     wait_for(lambda: metric("packetflow_sockets")[""] == before)
+    assert given_back()["closed"] > closed
+    wait_for(lambda: granted() == 0, 5)
 
 
 @mark.cpus(4)
-@inside(pinned=False)
+@inside(modules=ALL, pinned=False)
 def test_namespaces_that_go_while_packets_fly() -> None:
     before = metric("packetflow_sockets")[""]
 
@@ -257,7 +305,7 @@ def test_namespaces_that_go_while_packets_fly() -> None:
         if not child:
             with Namespace():
                 full = Pressure()
-                other = udp("::1")
+                other = udp("::1")  # which grows
                 for _ in range(100):
                     full.again()
                     other.sendto(b"x", other.getsockname()[:2])
@@ -273,7 +321,8 @@ def test_namespaces_that_go_while_packets_fly() -> None:
         set_knob("enable", 1)
         time.sleep(random.random() / 10)
 
-    with busy(come_and_go, come_and_go, switch):
+    with sysctl("net.core.rmem_default", BARE), busy(come_and_go, come_and_go, switch):
         time.sleep(8)
     set_knob("enable", 1)
     wait_for(lambda: metric("packetflow_sockets")[""] <= before)
+    wait_for(lambda: granted() == 0, 5)

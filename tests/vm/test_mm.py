@@ -31,7 +31,7 @@ from inside.growing import (
     owners,
     refused,
 )
-from inside.net import Peer, pressure
+from inside.net import Peer, pressure, sysctl
 from inside.suite import ROOT, dropped, insmod, metric, rmmod, set_knob, stops, takes_only, wait_for
 from vm.test_proc import BAD, BAD_NUMBER
 
@@ -65,23 +65,6 @@ def own_size() -> int:
     """That of a new UDP socket."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
         return sock.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF)
-
-
-def first_namespace(setting: str, value: str) -> str:
-    """Set a sysctl that only the first namespace has; what it was."""
-    inside_first = ["nsenter", "--target", "1", "--net", "sysctl", "-n"]
-    before = subprocess.run([*inside_first, setting], capture_output=True, text=True, check=True)
-    subprocess.run([*inside_first, "-w", f"{setting}={value}"], check=True, capture_output=True)
-    return " ".join(before.stdout.split())
-
-
-@contextmanager
-def sysctl(setting: str, value: str) -> Iterator[None]:
-    before = first_namespace(setting, value)
-    try:
-        yield
-    finally:
-        first_namespace(setting, before)
 
 
 def await_size(of: Owner, size: int, timeout: float = 15.0) -> None:
