@@ -2,10 +2,11 @@
 """The link between the sender and a guest.
 
 The sender is the current network namespace with a tap device; the guest has
-virtio-net on that tap, or a card that counts what it loses itself. Where the guest's clock counts instructions nothing outside
-lives in its time, so the sender is inside: a network namespace of the guest with a
-virtio-net device of its own, wired to the receiving one, on a processor of its own.
-Neighbours are static, so that no packet but the experiment's own is ever on the link.
+virtio-net on that tap, or a card that counts what it loses itself. Where the guest's
+clock counts instructions nothing outside lives in its time, so the sender is inside: a
+network namespace of the guest with a virtio-net device of its own, wired to the
+receiving one, on a processor of its own. Neighbours are static, so that no packet but
+the experiment's own is ever on the link.
 """
 
 import subprocess

@@ -22,7 +22,7 @@ from inside.net import drain, sysctl, udp
 from inside.suite import dropped, metric, passed, pressed, wait_for
 from rig.guest import Guest
 from rig.link import GUEST_MAC, SENDER_MAC, TAP
-from rig.traffic import LIGHT, Flow, await_bound
+from rig.traffic import LIGHT, Flow, await_bound, sender
 
 PORTS = (5001, 5002, 5003)
 FLOOD = 12_000  # packets/s to each port: together more than an emulated CPU can take
@@ -210,7 +210,7 @@ def test_packets_taken_by_busy_polling_are_judged_like_any(guest: Guest) -> None
     await_bound(guest, "udp", PORTS[0])
     before = lost(guest)
     flows = [Flow(port, 1000) for port in PORTS[:2]]
-    sent = LIGHT.send(flows, SIZE, 3, guest.dilation).packets
+    sent = LIGHT.send(flows, SIZE, 3, sender(guest)).packets
     told = early(guest)
     got = int(receiver.wait(30).out)
     in_front = lost(guest).in_front - before.in_front
