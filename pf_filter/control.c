@@ -273,6 +273,15 @@ static u16 served_level(const struct control *control, const struct pflow_load *
 	return level + 1;
 }
 
+/*
+ * Where shedding for those of a level ends: below all of their rank. One that is elected now
+ * is not in a moment, and must not be shed for what it had itself; nor are its equals.
+ */
+static u16 beneath(u16 level)
+{
+	return round_down(level, 2);
+}
+
 /* The levels below @end that are in use, and how many packets they were sent. */
 static unsigned int list_levels(struct control *control, u16 end, u32 now, u16 *list, u32 *packets)
 {
@@ -334,7 +343,7 @@ static void step_queue(struct control *control, const struct pflow_load *load,
 	unsigned int n;
 	u32 packets;
 
-	n = list_levels(control, served ? served - 1 : 0, now, list, &packets);
+	n = list_levels(control, served ? beneath(served - 1) : 0, now, list, &packets);
 	control->sheddable += packets - control->sheddable / MEMORY;
 	control->load += polled - control->polled - control->load / MEMORY;
 	control->polled = polled;
@@ -431,7 +440,7 @@ static void step_harm(struct control *control, int cpu, u32 elapsed_us, u32 now,
 		pressure = 0;
 		spare = true;
 	}
-	n = list_levels(control, pressure ? harmed - 1 : PFLOW_LEVELS, now, list, &packets);
+	n = list_levels(control, pressure ? beneath(harmed - 1) : PFLOW_LEVELS, now, list, &packets);
 	store_cut(&control->harm, pflow_cut_step(load_cut(&control->harm), pressure, spare,
 						 elapsed_us, list, n));
 }

@@ -246,9 +246,16 @@ MUTANTS = [
         OVERLOAD + "test_the_order_is_kept_and_nobody_starves",
     ),
     Mutant(
+        "a receiver is shed for its own election",
+        "pf_filter/control.c",
+        "return round_down(level, 2);",
+        "return level;",
+        OVERLOAD + "test_nobody_is_shed_for_its_own_election",
+    ),
+    Mutant(
         "equals are shed for each other",
         "pf_filter/control.c",
-        "served ? served - 1 : 0",
+        "served ? beneath(served - 1) : 0",
         "served",
         OVERLOAD + "test_equals_are_not_shed_for_each_other",
     ),

@@ -26,12 +26,12 @@ PPS, SECONDS, SIZE = 12_000, 5.0, 256
 FLOOR = 100  # packets/s, as the module has it
 
 
-def early(guest: Guest) -> dict[int, int]:
+def early(guest: Guest, reasons: Sequence[str] = ("overload", "harm", "full")) -> dict[int, int]:
     """Early drops by UDP port."""
     head, *rows = guest.read("/proc/packetflow/sockets").splitlines()
     found: dict[int, int] = {}
     for row in (dict(zip(head.split(), line.split(), strict=True)) for line in rows):
-        drops = sum(int(row[f"early_{reason}"]) for reason in ("overload", "harm", "full"))
+        drops = sum(int(row[f"early_{reason}"]) for reason in reasons)
         assert row["proto"].startswith("udp") or not drops, row
         port = int(row["local"].rsplit(":", 1)[1])
         found[port] = found.get(port, 0) + drops
@@ -131,6 +131,18 @@ def test_equals_are_not_shed_for_each_other(guest: Guest) -> None:
     assert told["overload"] == told["harm"] == 0, (sent, seen, told)
 
 
+def test_nobody_is_shed_for_its_own_election(guest: Guest) -> None:
+    """An election comes and goes; who is the most important stays so in between."""
+    guest.load("pf_filter", "pf_sched")
+    shed: dict[int, int] = {}
+
+    def end(guest: Guest) -> None:
+        shed.update(early(guest, ("overload", "harm")))
+
+    offer(guest, NICES, then=end)
+    assert shed[PORTS[0]] == 0 < shed[PORTS[2]], shed
+
+
 def test_observe_sheds_nobody(guest: Guest) -> None:
     guest.load("pf_filter", filter={"mode": "observe"})
     offer(guest, NICES)
@@ -163,6 +175,7 @@ def test_tcp_is_never_dropped(guest: Guest) -> None:
     command = ["iperf3", "-c", GUEST4, "-p", "5300", "-n", "2M", "-J"]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=90)
     flood.join()
+    await_quiet(guest, PORTS)
     told, by_port = dropped(guest), early(guest)
     for receiver in receivers:
         receiver.finish()
