@@ -440,7 +440,8 @@ static void step_harm(struct control *control, int cpu, u32 elapsed_us, u32 now,
 		pressure = 0;
 		spare = true;
 	}
-	n = list_levels(control, pressure ? beneath(harmed - 1) : PFLOW_LEVELS, now, list, &packets);
+	n = list_levels(control, pressure ? beneath(harmed - 1) : PFLOW_LEVELS, now, list,
+			&packets);
 	store_cut(&control->harm, pflow_cut_step(load_cut(&control->harm), pressure, spare,
 						 elapsed_us, list, n));
 }
