@@ -7,11 +7,14 @@ import subprocess
 import time
 
 import pytest
+from experiments.arms import Arm
+from experiments.measure import Load, Run, measure
 from rig.complaints import complaints
 from rig.guest import CommandError, Guest, GuestError
 from rig.kernels import REPO, kernel
 from rig.link import GUEST4, GUEST6, TAP
 from rig.shared import Machines
+from rig.traffic import LIGHT
 
 A_WARNING = """\
 [   12.345678] WARNING: CPU: 0 PID: 1 at net/core/dev.c:1 dev_open+0x1/0x2
@@ -152,3 +155,21 @@ def test_the_link_is_gone_with_its_guest(machines: Machines) -> None:
         pass
     links = subprocess.run(["ip", "link"], capture_output=True, text=True, check=True).stdout
     assert TAP not in links
+
+
+@pytest.mark.timeout(600)
+def test_counted_time_repeats_itself() -> None:
+    """An overload whose clock is the guest's own: two runs differ by next to nothing."""
+    load = Load(ports=(5001, 5002), nices=(0, 10), pps=28_000)
+
+    def flood(guest: Guest) -> Run:
+        return measure(guest, Arm("stock"), load, LIGHT, 1)
+
+    with Guest(kernel("6.1"), icount=True) as guest:
+        one, other = flood(guest), flood(guest)
+    got = [[account.received_pps for account in run.accounts] for run in (one, other)]
+    assert one.socket_drops > 1000, "no overload"
+    # The sender's kernel may say something of its own (multicast) that nobody takes.
+    assert all(-3 < run.unaccounted <= 0 for run in (one, other))
+    assert got[0] == pytest.approx(got[1], rel=0.05)
+    assert got[0][0] > 1.5 * got[0][1]
