@@ -30,12 +30,12 @@ def limit(nice: int, default: int = DEFAULT) -> int:
     return default * (20 - nice) // 20
 
 
-class Owner:
-    """A process with a UDP socket, or with a TCP connection from its parent."""
+class Told:
+    """A process that does what it is told, each by a method _do_...(), and ends with its parent."""
 
-    def __init__(self, nice: int = 0, address: str = "127.0.0.1", *, tcp: bool = False) -> None:
+    def __init__(self, nice: int, timeout: float) -> None:
         self._own, its = socket.socketpair()
-        self._own.settimeout(30)
+        self._own.settimeout(timeout)
         parent = os.getpid()
         self.pid = os.fork()
         if not self.pid:
@@ -44,11 +44,49 @@ class Owner:
                 if os.getppid() == parent:
                     self._own.close()
                     os.nice(nice)
-                    self._serve(its, address, tcp)
+                    self._begin(its)
+                    self._obey(its)
             finally:
                 os._exit(0)
         its.close()
         self.alive = True
+
+    # In the child.
+
+    def _begin(self, control: socket.socket) -> None:
+        """What it does first; what it sends is the first answer."""
+        raise NotImplementedError
+
+    def _obey(self, control: socket.socket) -> None:
+        while request := control.recv(4096):
+            name, *arguments = json.loads(request)
+            control.send(json.dumps(getattr(self, f"_do_{name}")(*arguments)).encode())
+
+    # In the parent.
+
+    def _answer(self) -> Any:
+        answer = self._own.recv(1 << 16)
+        assert answer, "the child died"
+        return json.loads(answer)
+
+    def ask(self, *request: object) -> Any:
+        self._own.send(json.dumps(request).encode())
+        return self._answer()
+
+    def end(self) -> None:
+        if self.alive:
+            os.kill(self.pid, signal.SIGKILL)
+            os.waitpid(self.pid, 0)
+            self.alive = False
+        self._own.close()
+
+
+class Owner(Told):
+    """One with a UDP socket, or with a TCP connection from its parent."""
+
+    def __init__(self, nice: int = 0, address: str = "127.0.0.1", *, tcp: bool = False) -> None:
+        self._address, self._tcp = address, tcp
+        super().__init__(nice, 30)
         port = int(self._answer())
         self.to = (address, port)
         family = socket.AF_INET6 if ":" in address else socket.AF_INET
@@ -61,22 +99,19 @@ class Owner:
 
     # In the child.
 
-    def _serve(self, control: socket.socket, address: str, tcp: bool) -> None:
-        family = socket.AF_INET6 if ":" in address else socket.AF_INET
-        self.sock = socket.socket(family, socket.SOCK_STREAM if tcp else socket.SOCK_DGRAM)
-        self.sock.bind((address, 0))
-        if tcp:
+    def _begin(self, control: socket.socket) -> None:
+        family = socket.AF_INET6 if ":" in self._address else socket.AF_INET
+        self.sock = socket.socket(family, socket.SOCK_STREAM if self._tcp else socket.SOCK_DGRAM)
+        self.sock.bind((self._address, 0))
+        if self._tcp:
             self.sock.listen(1)
         control.send(json.dumps(self.sock.getsockname()[1]).encode())
-        if tcp:
+        if self._tcp:
             listening = self.sock
             self.sock = listening.accept()[0]
             listening.close()
             control.send(b"0")
         self.sock.setblocking(False)
-        while request := control.recv(4096):
-            name, *arguments = json.loads(request)
-            control.send(json.dumps(getattr(self, f"_do_{name}")(*arguments)).encode())
 
     def _do_size(self) -> int:
         return self.sock.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF)
@@ -131,15 +166,6 @@ class Owner:
 
     # In the parent.
 
-    def _answer(self) -> Any:
-        answer = self._own.recv(1 << 16)
-        assert answer, "the child died"
-        return json.loads(answer)
-
-    def ask(self, *request: object) -> Any:
-        self._own.send(json.dumps(request).encode())
-        return self._answer()
-
     def size(self) -> int:
         """sk_rcvbuf, as SO_RCVBUF shows it."""
         return int(self.ask("size"))
@@ -181,12 +207,8 @@ class Owner:
         self.ask("close")
 
     def end(self) -> None:
-        if self.alive:
-            os.kill(self.pid, signal.SIGKILL)
-            os.waitpid(self.pid, 0)
-            self.alive = False
+        super().end()
         self.sender.close()
-        self._own.close()
 
 
 @contextmanager

@@ -6,22 +6,19 @@ and by: so many that fill want more than there is, the important ones take from 
 what they use, and closed ones leave it to the next.
 """
 
-import ctypes
 import json
 import os
 import re
 import resource
-import signal
 import socket
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from inside import Skip, inside, mark
-from inside.growing import given_back, granted, refused
+from inside.growing import Told, given_back, granted, refused
 from inside.net import drain, sysctl, udp
 from inside.suite import ROOT, metric, settle, wait_for
 
@@ -44,37 +41,19 @@ SLACK = 100 * SOCKETS
 KEPT_BY_CPU = (1 << 20) // resource.getpagesize()
 
 
-class Crowd:
-    """A process with many UDP sockets, of which it floods and closes some at a time."""
+class Crowd(Told):
+    """One with many UDP sockets, of which it floods and closes some at a time."""
 
     def __init__(self, number: int, nice: int) -> None:
-        self._own, its = socket.socketpair()
-        self._own.settimeout(200)
-        parent = os.getpid()
-        self.pid = os.fork()
-        if not self.pid:
-            ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
-            try:
-                if os.getppid() == parent:
-                    self._own.close()
-                    os.nice(nice)
-                    self._serve(its, f"127.0.{number + 1}.1")
-            finally:
-                os._exit(0)
-        its.close()
+        self._address = f"127.0.{number + 1}.1"
+        super().__init__(nice, 200)
         assert self._answer() == EACH
 
-    # In the child.
-
-    def _serve(self, control: socket.socket, address: str) -> None:
+    def _begin(self, control: socket.socket) -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (EACH + 1000, EACH + 1000))
         self._sender = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-        self._address = address
-        self._sockets = [udp(address, FIRST_PORT + number) for number in range(EACH)]
+        self._sockets = [udp(self._address, FIRST_PORT + number) for number in range(EACH)]
         control.send(json.dumps(len(self._sockets)).encode())
-        while request := control.recv(4096):
-            name, *arguments = json.loads(request)
-            control.send(json.dumps(getattr(self, f"_do_{name}")(*arguments)).encode())
 
     def _do_flood(self, first: int) -> int:
         for port in range(FIRST_PORT + first, FIRST_PORT + first + BATCH):
@@ -98,22 +77,6 @@ class Crowd:
                 sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 3000)
             sock.close()
         return BATCH
-
-    # In the parent.
-
-    def _answer(self) -> Any:
-        answer = self._own.recv(4096)
-        assert answer, "the child died"
-        return json.loads(answer)
-
-    def ask(self, *request: object) -> int:
-        self._own.send(json.dumps(request).encode())
-        return int(self._answer())
-
-    def end(self) -> None:
-        os.kill(self.pid, signal.SIGKILL)
-        os.waitpid(self.pid, 0)
-        self._own.close()
 
 
 @contextmanager
