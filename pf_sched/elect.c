@@ -928,7 +928,7 @@ void boost_status(struct seq_file *m)
 	if (sched_knob(SCHED_KNOB_LEVER) == LEVER_GROUP + 1)
 		seq_puts(m, "lever=group: sessions are raised by the program packetflow-group; see that it runs\n");
 	if (READ_ONCE(refused[REFUSED_LEVER]))
-		seq_printf(m, "no lever: %llu times; where a cgroup has the cpu controller set escape=1 to let receivers pass its cpu.max, and where RLIMIT_RTTIME is set lift it\n",
+		seq_printf(m, "no lever: %llu times; where a cgroup has the cpu controller set escape=1 to let receivers pass its cpu.max, where RLIMIT_RTTIME is set lift it, and while a CPU's receive queue stands full pf_filter relieves it\n",
 			   READ_ONCE(refused[REFUSED_LEVER]));
 }
 
