@@ -148,20 +148,6 @@ void pflow_load_learn(void)
 EXPORT_SYMBOL_GPL(pflow_load_learn);
 
 /**
- * pflow_queue_stood() - did a receive queue of this CPU lately stand full, or lose something?
- * @cpu: which
- *
- * Context: any. Return: whether one did in the last %PFLOW_PRESSED_FOR jiffies.
- */
-bool pflow_queue_stood(int cpu)
-{
-	const struct pflow_load *load = per_cpu_ptr(&pflow_load, cpu);
-
-	return (u32)jiffies - READ_ONCE(load->stood_at) < PFLOW_PRESSED_FOR;
-}
-EXPORT_SYMBOL_GPL(pflow_queue_stood);
-
-/**
  * pflow_cpu_idle_us() - how long a CPU has been idle since boot
  * @cpu: which
  *
@@ -197,7 +183,6 @@ static noinline void full_poll(struct pflow_load *load, const struct napi_struct
 		if (load->chain_last - load->chain_start <= STANDING_NS)
 			since = load->chain_start;
 		WRITE_ONCE(load->standing_ns, load->standing_ns + now - since);
-		WRITE_ONCE(load->stood_at, (u32)jiffies);
 		pflow_load_raise(smp_processor_id());
 	}
 	WRITE_ONCE(load->chain_last, now);
@@ -228,15 +213,6 @@ static void on_kfree_skb(PFLOW_KFREE_SKB_ARGS)
 		renew(load);
 	else
 		pflow_load_raise(cpu);
-}
-
-static void lose(int cpu, u32 packets)
-{
-	struct pflow_load *load = per_cpu_ptr(&pflow_load, cpu);
-
-	WRITE_ONCE(load->lost, load->lost + packets);
-	WRITE_ONCE(load->stood_at, (u32)jiffies);
-	pflow_load_raise(cpu);
 }
 
 static u64 device_losses(struct net_device *dev)
@@ -281,8 +257,10 @@ static void look_at_device(int cpu, struct pflow_load *load, struct seen *last)
 		last->dev = NULL;
 		return;
 	}
-	if (last->dev == dev && losses > last->dev_lost)
-		lose(cpu, losses - last->dev_lost);
+	if (last->dev == dev && losses > last->dev_lost) {
+		WRITE_ONCE(load->lost, load->lost + (u32)(losses - last->dev_lost));
+		pflow_load_raise(cpu);
+	}
 	last->dev = dev;
 	last->dev_lost = losses;
 }
@@ -295,10 +273,12 @@ static void look_at_cpu(int cpu)
 	unsigned int dropped = pflow_softnet_dropped(sd);
 	unsigned int squeezed = READ_ONCE(sd->time_squeeze);
 
-	if (dropped != last->dropped)
-		lose(cpu, dropped - last->dropped);
-	else if (squeezed != last->squeezed)
+	if (dropped != last->dropped) {
+		WRITE_ONCE(load->lost, load->lost + dropped - last->dropped);
 		pflow_load_raise(cpu);
+	} else if (squeezed != last->squeezed) {
+		pflow_load_raise(cpu);
+	}
 	last->dropped = dropped;
 	last->squeezed = squeezed;
 	look_at_device(cpu, load, last);
@@ -431,7 +411,6 @@ int pflow_overload_setup(void)
 		return -ENOMEM;
 	for_each_possible_cpu(cpu) {
 		memset(per_cpu_ptr(&pflow_load, cpu), 0, sizeof(struct pflow_load));
-		per_cpu_ptr(&pflow_load, cpu)->stood_at = (u32)jiffies - PFLOW_PRESSED_FOR;
 		per_cpu_ptr(&seen, cpu)->dropped =
 			pflow_softnet_dropped(per_cpu_ptr(&softnet_data, cpu));
 		per_cpu_ptr(&seen, cpu)->squeezed = per_cpu_ptr(&softnet_data, cpu)->time_squeeze;

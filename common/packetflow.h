@@ -138,7 +138,6 @@ void pflow_sock_settle(struct pflow_sock *entry, struct sock *sk);
  * @chain_start: local_clock() of the first of those polls
  * @chain_last: local_clock() of the newest
  * @standing_ns: time during which a receive queue stood full, accumulated
- * @stood_at: jiffies when it last did, or last lost something
  * @lost: packets seen lost before the protocol stack, accumulated
  *
  * Written by the CPU itself, but for @sampled, @until, @pressed and @lost,
@@ -166,7 +165,6 @@ struct pflow_load {
 	u64 chain_start;
 	u64 chain_last;
 	u64 standing_ns;
-	u32 stood_at;
 };
 
 DECLARE_PER_CPU_ALIGNED(struct pflow_load, pflow_load);
@@ -177,7 +175,6 @@ DECLARE_PER_CPU_ALIGNED(struct pflow_load, pflow_load);
 void pflow_load_raise(int cpu);
 void pflow_load_rest(int cpu);
 void pflow_load_learn(void);
-bool pflow_queue_stood(int cpu);
 u64 pflow_cpu_idle_us(int cpu);
 
 /**

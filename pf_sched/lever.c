@@ -73,16 +73,10 @@ static enum place place_of(const struct task_struct *task)
 	return place;
 }
 
-/*
- * May this thread not run in a class above groups? Either that would run it into a limit
- * that it did not have. Or it would run above the softirqs' thread too, and the receive
- * queue overflows meanwhile, for everybody: seen on 6.1, where that thread has to empty it.
- */
+/* A real-time class would run this thread into a limit that it did not have. */
 static bool realtime_barred(const struct task_struct *task, enum place place)
 {
 	if (READ_ONCE(task->signal->rlim[RLIMIT_RTTIME].rlim_cur) != RLIM_INFINITY)
-		return true;
-	if (pflow_queue_stood(task_cpu(task)))
 		return true;
 	return place == CGROUP && !sched_knob(SCHED_KNOB_ESCAPE);
 }
@@ -153,8 +147,7 @@ int lever_choose(const struct task_struct *task, bool weak, enum boost_lever *le
  * lever_barred() - may a thread be raised no longer by what raises it?
  * @boost: elected
  *
- * Context: any. Return: whether a limit that it did not have now stands against it, or the
- * receive queue that it keeps waiting.
+ * Context: any. Return: whether a limit that it did not have now stands against it.
  */
 bool lever_barred(const struct boost *boost)
 {

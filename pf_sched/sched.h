@@ -69,6 +69,7 @@ enum boost_end {
 	END_CHANGED,
 	END_CAP,
 	END_WEAK,
+	END_QUEUE,
 	ENDS,
 };
 
