@@ -428,6 +428,13 @@ MUTANTS = [
         SCHED + "test_whoever_starves_is_raised_for_a_while_and_restored",
     ),
     Mutant(
+        "the receive queue waits for who is raised",
+        "pf_sched/elect.c",
+        "if (stood_ns > passed_ns / 2)",
+        "if (0)",
+        OVERLOAD + "test_nobody_is_raised_where_the_receive_queue_stands_full",
+    ),
+    Mutant(
         "a new program inherits the boost",
         "pf_sched/elect.c",
         "READ_ONCE(task->self_exec_id) != slot->exec_id",
