@@ -80,37 +80,43 @@ def text(result: Json) -> str:
     return "\n".join(lines[:-1])
 
 
+def page(width: float) -> Figure:
+    """An empty one."""
+    matplotlib.rcParams.update({"font.family": "DejaVu Sans", "font.size": 11, "text.color": INK})
+    return Figure(figsize=(width, 5.5))
+
+
+def entitle(figure: Figure, title: str, below: str) -> None:
+    figure.suptitle(title, x=0.02, ha="left", fontsize=17, fontweight="bold")
+    figure.text(0.02, 0.885, below, color="#57606a", fontsize=10.5)
+
+
+def save(figure: Figure, paths: Sequence[Path]) -> None:
+    """Into every path by its suffix."""
+    for path in paths:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        figure.savefig(path, dpi=160)
+
+
 def picture(results: Sequence[Json], paths: Sequence[Path]) -> None:
     """One panel an experiment, into every path by its suffix."""
-    matplotlib.rcParams.update({"font.family": "DejaVu Sans", "font.size": 11, "text.color": INK})
     width = max(6.2 * len(results), 9.0)
-    figure = Figure(figsize=(width, 5.5))
+    figure = page(width)
     panels = figure.subplots(1, len(results), sharey=True, squeeze=False)
     for panel, result in zip(panels[0], results, strict=True):
         draw(panel, result)
     panels[0][0].set_ylabel("received, thousand packets a second")
     first = results[0]
-    figure.suptitle(
+    entitle(
+        figure,
         "Who gets the packets under receive overload",
-        x=0.02,
-        ha="left",
-        fontsize=17,
-        fontweight="bold",
-    )
-    figure.text(
-        0.02,
-        0.885,
         f"Linux {first['version']}, {first['tool']} receivers, {first['date'][:10]}. "
         "Medians; thin lines: smallest to largest.",
-        color="#57606a",
-        fontsize=10.5,
     )
     handles, labels = panels[0][0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="lower center", ncols=2, frameon=False)
     figure.subplots_adjust(left=0.7 / width, right=0.985, top=0.79, bottom=0.14, wspace=0.06)
-    for path in paths:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        figure.savefig(path, dpi=160)
+    save(figure, paths)
 
 
 def draw(panel: Axes, result: Json) -> None:

@@ -11,12 +11,10 @@ import statistics
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-import matplotlib
 from experiments.arms import OFF
-from experiments.chart import INK, OUR_COLOUR, PALE, STOCK_COLOUR
+from experiments.chart import INK, OUR_COLOUR, PALE, STOCK_COLOUR, entitle, page, save
 from experiments.result import Json
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 
 # Of the arms beside stock, in their order; further ones begin again.
 COLOURS = ("#d98324", OUR_COLOUR, "#7a5195", "#4c956c")
@@ -69,32 +67,20 @@ def draw(panel: Axes, result: Json, figure: str, unit: float) -> None:
 
 def picture(result: Json, paths: Sequence[Path]) -> None:
     """Both panels, into every path by its suffix."""
-    matplotlib.rcParams.update({"font.family": "DejaVu Sans", "font.size": 11, "text.color": INK})
-    figure = Figure(figsize=(12.4, 5.5))
+    figure = page(12.4)
     received, size = figure.subplots(1, 2)
     draw(received, result, "received_pps", 1e3)
     received.axhline(result["pps"] / 1e3, color=INK, linewidth=1, linestyle=(0, (4, 3)))
     received.set_title("received, thousand packets a second", loc="left", fontsize=12.5)
     draw(size, result, "rcvbuf_bytes", 1024)
     size.set_title("receive buffer, KiB", loc="left", fontsize=12.5)
-    figure.suptitle(
+    entitle(
+        figure,
         "Random arrivals at a receiver with more and more to do",
-        x=0.02,
-        ha="left",
-        fontsize=17,
-        fontweight="bold",
-    )
-    figure.text(
-        0.02,
-        0.885,
         f"Linux {result['version']}, {result['date'][:10]}. Medians; thin lines: smallest to "
         f"largest; dashed: {result['pps'] / 1e3:g} kpps sent.",
-        color="#57606a",
-        fontsize=10.5,
     )
     handles, labels = received.get_legend_handles_labels()
     figure.legend(handles, labels, loc="lower center", ncols=len(labels), frameon=False)
     figure.subplots_adjust(left=0.06, right=0.985, top=0.79, bottom=0.2, wspace=0.12)
-    for path in paths:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        figure.savefig(path, dpi=160)
+    save(figure, paths)

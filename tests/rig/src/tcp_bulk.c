@@ -11,15 +11,14 @@
 #include <err.h>
 #include <errno.h>
 #include <linux/sock_diag.h>
-#include <netinet/in.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/socket.h>
-#include <time.h>
 #include <unistd.h>
 
-#define NSEC_PER_SEC	1000000000LL
+#include "stream.h"
+
 #define MAX_SAMPLES	8192
 
 static struct {
@@ -28,30 +27,6 @@ static struct {
 } samples[MAX_SAMPLES];
 
 static char buf[1 << 18];
-
-static int64_t now_ns(void)
-{
-	struct timespec ts;
-
-	clock_gettime(CLOCK_MONOTONIC, &ts);
-	return ts.tv_sec * NSEC_PER_SEC + ts.tv_nsec;
-}
-
-static int connection_to(uint16_t port)
-{
-	struct sockaddr_in addr = { .sin_family = AF_INET, .sin_port = htons(port) };
-	int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-	int fd;
-
-	if (listener < 0)
-		err(1, "socket");
-	if (bind(listener, (struct sockaddr *)&addr, sizeof(addr)) || listen(listener, 1))
-		err(1, "bind to port %u", port);
-	fd = accept(listener, NULL, NULL);
-	if (fd < 0)
-		err(1, "accept");
-	return fd;
-}
 
 static uint32_t buffer_size(int fd)
 {

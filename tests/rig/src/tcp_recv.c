@@ -9,45 +9,20 @@
  */
 #define _GNU_SOURCE
 #include <err.h>
-#include <netinet/in.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/socket.h>
-#include <time.h>
 #include <unistd.h>
 
-#define NSEC_PER_SEC	1000000000LL
+#include "stream.h"
+
 #define MAX_SIZE	65536
 
 static const char usage[] =
 	"usage: tcp_recv [-n MESSAGES] [-s SIZE] PORT\n"
 	"  -n  how many to read (100000)\n"
 	"  -s  bytes of each (256)\n";
-
-static int64_t now_ns(void)
-{
-	struct timespec ts;
-
-	clock_gettime(CLOCK_MONOTONIC, &ts);
-	return ts.tv_sec * NSEC_PER_SEC + ts.tv_nsec;
-}
-
-static int connection_to(uint16_t port)
-{
-	struct sockaddr_in addr = { .sin_family = AF_INET, .sin_port = htons(port) };
-	int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-	int fd;
-
-	if (listener < 0)
-		err(1, "socket");
-	if (bind(listener, (struct sockaddr *)&addr, sizeof(addr)) || listen(listener, 1))
-		err(1, "bind to port %u", port);
-	fd = accept(listener, NULL, NULL);
-	if (fd < 0)
-		err(1, "accept");
-	return fd;
-}
 
 int main(int argc, char **argv)
 {
