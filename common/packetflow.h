@@ -117,9 +117,33 @@ static inline u32 pflow_task_born(const struct task_struct *task)
 /* table.c */
 #define PFLOW_HOLD	(5 * HZ)	/* a receiver counts so long after it received */
 
+/**
+ * pflow_served_rank() - who is the most important of those that lately received
+ * @served: of a CPU
+ * @within: jiffies, how lately; receive calls are looked at every %PFLOW_HOLD under pressure
+ *
+ * Context: any. Return: its rank, 0 if there was nobody.
+ */
+static inline u8 pflow_served_rank(const struct pflow_served *served, u32 within)
+{
+	if (time_after32((u32)jiffies, READ_ONCE(served->at) + within))
+		return 0;
+	return READ_ONCE(served->rank);
+}
+
 struct pflow_sock *pflow_sock_find(const struct sock *sk);
 struct pflow_sock *pflow_sock_find_as(const struct sock *sk, u64 cookie);
 void pflow_sock_settle(struct pflow_sock *entry, struct sock *sk);
+
+/**
+ * struct pflow_served - the most important receiver that a CPU lately served
+ * @rank: of it; 0 for none yet
+ * @at: jiffies when it last received
+ */
+struct pflow_served {
+	u8 rank;
+	u32 at;
+};
 
 /**
  * struct pflow_load - what the estimator knows of one CPU
@@ -131,8 +155,8 @@ void pflow_sock_settle(struct pflow_sock *entry, struct sock *sk);
  * @until: jiffies at which pressure ends unless it is raised again
  * @resting: under pressure, but looking does not pay; until @rest_until
  * @rest_until: jiffies
- * @tcp_rank: most important TCP receiver that lately ran or was sent to here
- * @tcp_at: jiffies when it last received
+ * @tcp: most important TCP receiver that lately ran or was sent to here
+ * @any: most important receiver that lately ran here
  * @chain_id: NAPI instance that uses its whole weight again and again
  * @chain_dev: its device; like @chain_id an identity, never followed
  * @chain_start: local_clock() of the first of those polls
@@ -158,8 +182,8 @@ struct pflow_load {
 	u32 rest_until;
 	bool resting;
 	u32 lost;
-	u8 tcp_rank;
-	u32 tcp_at;
+	struct pflow_served tcp;
+	struct pflow_served any;
 	const void *chain_id;
 	const void *chain_dev;
 	u64 chain_start;

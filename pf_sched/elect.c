@@ -47,8 +47,6 @@
 #define WEAK_AFTER	5	/* ticks in which the buffer stayed full although raised */
 #define VAIN_AFTER	100	/* the same, where others want the place */
 #define OTHER_AFTER	10	/* ticks in which somebody else was the receiver */
-#define STOOD_NS	(50 * NSEC_PER_MSEC)	/* that long a receive queue is watched at a time */
-#define STOOD_FOR	(8 * HZ)	/* nobody is raised, if it stood full for most of that */
 
 enum state {
 	FREE,
@@ -68,7 +66,6 @@ enum refusal {
 	REFUSED_LEVER,
 	REFUSED_APART,
 	REFUSED_UNKNOWN,	/* who receives was not seen lately */
-	REFUSED_QUEUE,		/* it would keep its own packets waiting */
 	REFUSALS,
 };
 
@@ -123,19 +120,6 @@ static bool stopping;
 static DEFINE_PER_CPU(s32, budget_us);
 static DEFINE_PER_CPU(u32, used_us);	/* of it, since the last tick */
 
-/*
- * A CPU's receive queue beside those raised there. Where it stands full, what is short is
- * the time to empty it: whoever is raised above the softirqs' thread makes it overflow, and
- * that costs the most important receiver as many packets as the least.
- */
-struct queue {
-	u64 since_ns;		/* of the present look */
-	u64 standing_ns;	/* of struct pflow_load, then */
-	u32 until;		/* jiffies until which nobody is raised */
-};
-
-static DEFINE_PER_CPU(struct queue, queues);
-
 static struct kthread_worker *thread;
 static void tick(struct kthread_work *work);
 static struct kthread_work tick_work;
@@ -151,7 +135,6 @@ static const char * const refusal_names[REFUSALS] = {
 	[REFUSED_LEVER] = "lever",
 	[REFUSED_APART] = "apart",
 	[REFUSED_UNKNOWN] = "unknown",
-	[REFUSED_QUEUE] = "queue",
 };
 
 static const char * const end_names[ENDS] = {
@@ -167,7 +150,6 @@ static const char * const end_names[ENDS] = {
 	[END_CHANGED] = "changed",
 	[END_CAP] = "cap",
 	[END_WEAK] = "weak",
-	[END_QUEUE] = "queue",
 };
 
 /* What was written to a slot before its state is seen by who sees the state without the lock. */
@@ -343,9 +325,25 @@ static u32 apart_from(const struct slot *last)
 	return msecs_to_jiffies(sched_knob(SCHED_KNOB_APART));
 }
 
-static bool queue_first(const struct task_struct *task)
+/*
+ * Would it, by a class above groups, run before a more important receiver of its CPU, and
+ * before the softirqs' thread, which that one's packets wait for on 6.1? Not if that one is
+ * raised by such a class itself: then the order is kept.
+ */
+static bool outranked(const struct task_struct *task, u8 rank)
 {
-	return time_before32((u32)jiffies, READ_ONCE(per_cpu(queues, task_cpu(task)).until));
+	int cpu = task_cpu(task);
+	u8 most_important = pflow_served_rank(&per_cpu_ptr(&pflow_load, cpu)->any,
+					      RECEIVED_FOR);
+	unsigned int i;
+
+	if (most_important <= rank)
+		return false;
+	for (i = 0; i < SLOTS; i++)
+		if (active(&slots[i]) && above_groups(slots[i].boost.lever) &&
+		    slots[i].rank >= most_important && task_cpu(slots[i].boost.task) == cpu)
+			return false;
+	return true;
 }
 
 /* May this thread be raised, and by what? Under the lock and RCU. */
@@ -365,9 +363,7 @@ static int worthy(const struct task_struct *task, u8 rank, const struct slot *la
 		return REFUSED_APART;
 	if (per_cpu(budget_us, task_cpu(task)) < (last && last->end == END_CAP ? refilled : 0))
 		return REFUSED_CAP;
-	if (queue_first(task))
-		return REFUSED_QUEUE;
-	if (lever_choose(task, last && last->boost.weak, lever))
+	if (lever_choose(task, last && last->boost.weak, outranked(task, rank), lever))
 		return REFUSED_LEVER;
 	return -1;
 }
@@ -537,7 +533,8 @@ static bool too_weak(struct slot *slot)
 	}
 	if (slot->boost.lever != LEVER_NICE || slot->full_ticks < WEAK_AFTER ||
 	    sched_knob(SCHED_KNOB_LEVER) ||
-	    lever_choose(slot->boost.task, true, &lever) || lever == LEVER_NICE)
+	    lever_choose(slot->boost.task, true, outranked(slot->boost.task, slot->rank),
+			 &lever) || lever == LEVER_NICE)
 		return false;
 	slot->boost.weak = true;
 	return true;
@@ -561,7 +558,7 @@ static bool still_receives(struct slot *slot, enum boost_end *end)
 	return open && slot->other_ticks < OTHER_AFTER;
 }
 
-/* Did the administrator or the thread's limits change against its being raised? */
+/* Did the administrator, the thread's limits or its company change against its being raised? */
 static bool barred(const struct slot *slot)
 {
 	bool exempt;
@@ -569,7 +566,8 @@ static bool barred(const struct slot *slot)
 	rcu_read_lock();
 	exempt = boost_exempt(slot->boost.task);
 	rcu_read_unlock();
-	return exempt || lever_barred(&slot->boost);
+	return exempt || lever_barred(&slot->boost) ||
+	       (above_groups(slot->boost.lever) && outranked(slot->boost.task, slot->rank));
 }
 
 /* Has this boost a reason to end? */
@@ -590,8 +588,6 @@ static bool ends(struct slot *slot, enum boost_end *end)
 		*end = END_BARRED;
 	else if (per_cpu(budget_us, task_cpu(task)) < 0)
 		*end = END_CAP;
-	else if (queue_first(task))
-		*end = END_QUEUE;
 	else if (time_after32((u32)jiffies, slot->until))
 		*end = END_EXPIRED;
 	else if (too_weak(slot))
@@ -641,20 +637,6 @@ static void charge(void)
 	for (i = 0; i < SLOTS; i++)
 		if (slots[i].state != FREE)
 			account_slot(&slots[i]);
-}
-
-static void look_at_queue(int cpu, u64 now)
-{
-	struct queue *queue = per_cpu_ptr(&queues, cpu);
-	u64 standing_ns = READ_ONCE(per_cpu(pflow_load, cpu).standing_ns);
-	u64 passed_ns = now - queue->since_ns, stood_ns = standing_ns - queue->standing_ns;
-
-	if (passed_ns < STOOD_NS)
-		return;
-	if (stood_ns > passed_ns / 2)
-		WRITE_ONCE(queue->until, (u32)jiffies + STOOD_FOR);
-	queue->since_ns = now;
-	queue->standing_ns = standing_ns;
 }
 
 /* Only this thread writes budgets. Return: whether any is overdrawn. */
@@ -819,11 +801,8 @@ static void tick(struct kthread_work *work)
 	unsigned int used = 0, busy = 0, i;
 	unsigned long irq;
 	bool overdrawn;
-	int cpu;
 
 	tick_at_ns = now;
-	for_each_possible_cpu(cpu)
-		look_at_queue(cpu, now);
 	raw_spin_lock_irqsave(&slots_lock, irq);
 	charge();
 	raw_spin_unlock_irqrestore(&slots_lock, irq);
@@ -880,7 +859,6 @@ int boost_setup(void)
 	for_each_possible_cpu(cpu) {
 		per_cpu(budget_us, cpu) = 0;
 		per_cpu(used_us, cpu) = 0;
-		per_cpu(queues, cpu) = (struct queue){ .until = jiffies };
 	}
 	stopping = false;
 	place_wanted = false;
@@ -973,7 +951,7 @@ void boost_status(struct seq_file *m)
 	if (sched_knob(SCHED_KNOB_LEVER) == LEVER_GROUP + 1)
 		seq_puts(m, "lever=group: sessions are raised by the program packetflow-group; see that it runs\n");
 	if (READ_ONCE(refused[REFUSED_LEVER]))
-		seq_printf(m, "no lever: %llu times; where a cgroup has the cpu controller set escape=1 to let receivers pass its cpu.max, and where RLIMIT_RTTIME is set lift it\n",
+		seq_printf(m, "no lever: %llu times; where a cgroup has the cpu controller set escape=1 to let receivers pass its cpu.max, where RLIMIT_RTTIME is set lift it, and beside a more important receiver there is no remedy\n",
 			   READ_ONCE(refused[REFUSED_LEVER]));
 }
 

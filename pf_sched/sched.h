@@ -69,7 +69,6 @@ enum boost_end {
 	END_CHANGED,
 	END_CAP,
 	END_WEAK,
-	END_QUEUE,
 	ENDS,
 };
 
@@ -116,7 +115,8 @@ struct boost {
 };
 
 /* lever.c */
-int lever_choose(const struct task_struct *task, bool weak, enum boost_lever *lever);
+int lever_choose(const struct task_struct *task, bool weak, bool outranked,
+		 enum boost_lever *lever);
 void lever_save(struct boost *boost);
 void lever_nice(struct boost *boost);
 int lever_realtime(struct boost *boost, unsigned int cap, unsigned int priority);

@@ -428,11 +428,11 @@ MUTANTS = [
         SCHED + "test_whoever_starves_is_raised_for_a_while_and_restored",
     ),
     Mutant(
-        "the receive queue waits for who is raised",
+        "a class is lent before a more important receiver",
         "pf_sched/elect.c",
-        "if (stood_ns > passed_ns / 2)",
-        "if (0)",
-        OVERLOAD + "test_nobody_is_raised_where_the_receive_queue_stands_full",
+        "if (most_important <= rank)",
+        "if (1)",
+        SCHED + "test_no_class_is_lent_before_a_more_important_receiver_that_has_none",
     ),
     Mutant(
         "a new program inherits the boost",

@@ -13,7 +13,6 @@ import time
 from collections.abc import Callable, Sequence
 
 import pytest
-from experiments import counters
 from experiments.measure import await_quiet, lost
 from inside.suite import unexplained
 from rig.guest import Guest
@@ -130,26 +129,6 @@ def test_equals_are_not_shed_for_each_other(guest: Guest) -> None:
     sent, seen = offer(guest, (3, 3, 3))
     told = dropped(guest)
     assert told["overload"] == told["harm"] == 0, (sent, seen, told)
-
-
-def test_nobody_is_raised_where_the_receive_queue_stands_full(guest: Guest) -> None:
-    """There it would make the queue overflow, for the most important receiver too."""
-    guest.load("pf_sched")
-    found: dict[str, float] = {}
-
-    def count(guest: Guest) -> None:
-        metrics = guest.read("/proc/packetflow/metrics")
-        for what, label in (("refused", "reason"), ("restored", "reason"), ("boosted", "lever")):
-            name = f"packetflow_sched_{what}{'' if what == 'boosted' else '_total'}"
-            values = counters.metric(metrics, name, label)
-            found[what] = sum(values.values()) if what == "boosted" else values["queue"]
-
-    late = threading.Timer(0.8 * SECONDS * guest.dilation, count, (guest,))
-    late.start()
-    offer(guest, NICES, then=lambda guest: late.join())
-    assert found["refused"] > 0, found
-    assert found["boosted"] == 0, found
-    assert found["restored"] <= len(PORTS), found  # nobody again and again
 
 
 def test_nobody_is_shed_for_its_own_election(guest: Guest) -> None:
