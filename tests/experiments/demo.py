@@ -21,7 +21,7 @@ SECONDS = 1.5
 def run(
     kernel: Kernel,
     tool: Tool,
-    pps: float,
+    pps: float | None,
     clock: runner.Clock,
     directory: Path,
     say: Callable[[str], None],
@@ -30,7 +30,17 @@ def run(
     names = ["U1", "U1w"] if tool is LIGHT else ["U1"]
     with runner.booted(kernel, clock, say) as guest:
         results = [
-            runner.run(name, guest, tool, ["all"], REPEATS, SECONDS, pps, say) for name in names
+            runner.run(
+                name,
+                guest,
+                tool,
+                ["all"],
+                REPEATS,
+                SECONDS,
+                pps or runner.EXPERIMENTS[name].offered(guest),
+                say,
+            )
+            for name in names
         ]
     for one in results:
         print(f"\n{result.table(one)}")

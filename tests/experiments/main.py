@@ -10,6 +10,7 @@ from experiments import cost, curve, demo, election, result, runner, s1, show, t
 from experiments.arms import SETTINGS
 from experiments.progress import Say
 from rig.kernels import REPO, SERIES, kernel
+from rig.machine import emulated
 from rig.traffic import TOOLS
 
 
@@ -64,8 +65,13 @@ def parser() -> argparse.ArgumentParser:
     command.set_defaults(do=run_election)
     add_common(command)
     command = commands.add_parser("demo", help="U1 and U1w, stock against PacketFlow")
-    add_load(command, sorted(TOOLS), f"{runner.EXPERIMENTS['U1'].pps:.0f}")
-    add_dilation(command)
+    add_load(command, sorted(TOOLS), "as of the experiments")
+    add_clock(
+        command,
+        "auto",
+        "instructions where the processor is emulated anyway, unless by iperf3, "
+        "which does not keep up with them",
+    )
     command.add_argument("--directory", type=Path, default=REPO / "build" / "demo")
     command.add_argument("--kernel", default="6.12", choices=SERIES, help="(6.12)")
     command.set_defaults(do=run_demo)
@@ -104,13 +110,16 @@ def add_dilation(command: argparse.ArgumentParser) -> None:
     )
 
 
-def add_clock(command: argparse.ArgumentParser) -> None:
+def add_clock(
+    command: argparse.ArgumentParser, default: str = "instructions", about: str = ""
+) -> None:
     command.add_argument(
         "--clock",
-        default="instructions",
-        choices=("instructions", "host"),
+        default=default,
+        choices=sorted({"instructions", "host", default}),
         help="what the guest's time is: instructions of its own, with the sender inside, which "
-        "gives the same figures on any host; or the host's, with a sender on it (instructions)",
+        "gives the same figures on any host; or the host's, with a sender on it "
+        f"({about or default})",
     )
     add_dilation(command)
 
@@ -135,7 +144,7 @@ def run_experiment(options: argparse.Namespace) -> None:
             options.arms.split(","),
             options.repeat,
             options.seconds,
-            options.pps or (plan.counted_pps if guest.wired else plan.pps),
+            options.pps or plan.offered(guest),
             say,
         )
     keep(options, found)
@@ -175,11 +184,13 @@ def run_election(options: argparse.Namespace) -> None:
 
 
 def run_demo(options: argparse.Namespace) -> None:
+    if options.clock == "auto":
+        options.clock = "instructions" if emulated() and options.tool == "light" else "host"
     demo.run(
         kernel(options.kernel),
         TOOLS[options.tool],
-        options.pps or runner.EXPERIMENTS["U1"].pps,
-        runner.Clock(counted=False, dilation=options.dilation),
+        options.pps,
+        clock(options),
         options.directory,
         Say(),
     )

@@ -18,6 +18,7 @@ from experiments.h1 import h1
 from experiments.measure import Load, Run, measure
 from experiments.result import Json, result_json
 from experiments.u1 import COUNTED_PPS as U1_COUNTED_PPS
+from experiments.u1 import COUNTED_WORKING_PPS as U1W_COUNTED_PPS
 from experiments.u1 import OFFERED_PPS as U1_PPS
 from experiments.u1 import b1, u1, u1w
 from rig.guest import Guest
@@ -42,10 +43,16 @@ class Experiment:
     beneath: tuple[str, ...] = ()  # settings of all arms
     again: tuple[str, ...] = ()  # those with which each arm is run once more
 
+    def offered(self, guest: Guest) -> float:
+        """What is sent to each receiver unless told, packets/s."""
+        return self.counted_pps if guest.wired else self.pps
+
 
 EXPERIMENTS = {
     "U1": Experiment("receivers of nice 0, 5 and 10 under overload", u1),
-    "U1w": Experiment("the same, each packet costing its receiver work", u1w),
+    "U1w": Experiment(
+        "the same, each packet costing its receiver work", u1w, counted_pps=U1W_COUNTED_PPS
+    ),
     "U1-drops": Experiment("U1, and where each receiver's packets died", u1),
     "B1": Experiment(
         "U1, and how large and how full the receivers' buffers were",

@@ -106,6 +106,11 @@ def accelerators(icount: bool) -> list[list[str]]:
     return [tcg, tcg] if wanted == "tcg" or not Path("/dev/kvm").exists() else [kvm, tcg, tcg]
 
 
+def emulated() -> bool:
+    """Is hardware virtualization not even to be tried?"""
+    return all("kvm" not in accelerator for accelerator in accelerators(icount=False))
+
+
 def settle(accelerator: list[str]) -> None:
     """Remember what worked, until this host boots again."""
     _record().write_text(accelerator[1].partition(",")[0])
