@@ -117,20 +117,6 @@ static inline u32 pflow_task_born(const struct task_struct *task)
 /* table.c */
 #define PFLOW_HOLD	(5 * HZ)	/* a receiver counts so long after it received */
 
-/**
- * pflow_served_rank() - who is the most important of those that lately received
- * @served: of a CPU
- * @within: jiffies, how lately; receive calls are looked at every %PFLOW_HOLD under pressure
- *
- * Context: any. Return: its rank, 0 if there was nobody.
- */
-static inline u8 pflow_served_rank(const struct pflow_served *served, u32 within)
-{
-	if (time_after32((u32)jiffies, READ_ONCE(served->at) + within))
-		return 0;
-	return READ_ONCE(served->rank);
-}
-
 struct pflow_sock *pflow_sock_find(const struct sock *sk);
 struct pflow_sock *pflow_sock_find_as(const struct sock *sk, u64 cookie);
 void pflow_sock_settle(struct pflow_sock *entry, struct sock *sk);
@@ -192,6 +178,20 @@ struct pflow_load {
 };
 
 DECLARE_PER_CPU_ALIGNED(struct pflow_load, pflow_load);
+
+/**
+ * pflow_served_rank() - who is the most important of those that lately received
+ * @served: of a CPU
+ * @within: jiffies, how lately; receive calls are looked at every %PFLOW_HOLD under pressure
+ *
+ * Context: any. Return: its rank, 0 if there was nobody.
+ */
+static inline u8 pflow_served_rank(const struct pflow_served *served, u32 within)
+{
+	if (time_after32((u32)jiffies, READ_ONCE(served->at) + within))
+		return 0;
+	return READ_ONCE(served->rank);
+}
 
 /* overload.c */
 #define PFLOW_PRESSED_FOR	HZ	/* since the last sign of overload */
