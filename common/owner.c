@@ -127,7 +127,8 @@ void pflow_owner_receives(struct sock *sk)
 		serve_tcp(cpu, priority.rank, now);
 		serve_tcp(READ_ONCE(sk->sk_incoming_cpu), priority.rank, now);
 	}
-	serve(&per_cpu_ptr(&pflow_load, cpu)->any, priority.rank, now);
+	if (priority.rank <= PFLOW_RANK_RT_BASE)
+		serve(&per_cpu_ptr(&pflow_load, cpu)->normal, priority.rank, now);
 	if (entry->pid == current->pid && entry->rank == priority.rank &&
 	    entry->learnt == PFLOW_RECEIVES) {
 		/* The usual case: nothing new, and nothing written in vain. */

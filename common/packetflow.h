@@ -142,7 +142,7 @@ struct pflow_served {
  * @resting: under pressure, but looking does not pay; until @rest_until
  * @rest_until: jiffies
  * @tcp: most important TCP receiver that lately ran or was sent to here
- * @any: most important receiver that lately ran here
+ * @normal: most important receiver of no real-time class that lately ran here
  * @chain_id: NAPI instance that uses its whole weight again and again
  * @chain_dev: its device; like @chain_id an identity, never followed
  * @chain_start: local_clock() of the first of those polls
@@ -169,7 +169,7 @@ struct pflow_load {
 	bool resting;
 	u32 lost;
 	struct pflow_served tcp;
-	struct pflow_served any;
+	struct pflow_served normal;
 	const void *chain_id;
 	const void *chain_dev;
 	u64 chain_start;

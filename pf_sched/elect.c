@@ -327,13 +327,13 @@ static u32 apart_from(const struct slot *last)
 
 /*
  * Would it, by a class above groups, run before a more important receiver of its CPU, and
- * before the softirqs' thread, which that one's packets wait for on 6.1? Not if that one is
- * raised by such a class itself: then the order is kept.
+ * before the softirqs' thread, which that one's packets may wait for on 6.1? Not if that one
+ * is of such a class itself, be it by a boost: then the order is kept.
  */
 static bool outranked(const struct task_struct *task, u8 rank)
 {
 	int cpu = task_cpu(task);
-	u8 most_important = pflow_served_rank(&per_cpu_ptr(&pflow_load, cpu)->any,
+	u8 most_important = pflow_served_rank(&per_cpu_ptr(&pflow_load, cpu)->normal,
 					      RECEIVED_FOR);
 	unsigned int i;
 
