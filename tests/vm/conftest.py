@@ -15,12 +15,14 @@ which the host is fast; it is named in the summary.
 A complaint of the kernel is never forgiven: it fails the run.
 """
 
+import re
 from collections.abc import Generator, Iterator
 
 import pytest
 from _pytest.terminal import TerminalReporter
 from conftest import kernels
 from rig.guest import CommandError, Guest, GuestError
+from rig.kernels import REPO
 from rig.link import VIRTIO
 from rig.shared import Machines
 
@@ -65,10 +67,10 @@ def guest(
     yield running
     if request.node.stash.get(FAILED, False):
         # Its guest may be in any state: the next test is to have a new one.
-        found = running.complaints()
+        found, log = running.complaints(), running.log()
         machines.give_up()
         if found:
-            complain(request, found)
+            complain(request, found, log)
         return
     try:
         if not shares:
@@ -78,14 +80,18 @@ def guest(
         machines.give_up()
         raise
     if found:
+        log = running.log()
         machines.give_up()
-        complain(request, found)
+        complain(request, found, log)
     if request.node.get_closest_marker("fresh"):
         machines.drop()
 
 
-def complain(request: pytest.FixtureRequest, found: list[str]) -> None:
-    text = "the kernel complained:\n" + "\n".join(found)
+def complain(request: pytest.FixtureRequest, found: list[str], log: str) -> None:
+    """The whole log is kept: what led to it, and a trace, are more than single lines."""
+    kept = REPO / "build" / f"complaint-{re.sub(r'[^-.0-9A-Za-z]+', '_', request.node.name)}.log"
+    kept.write_text(log)
+    text = f"the kernel complained (all of its log: {kept}):\n" + "\n".join(found)
     request.config.stash.setdefault(COMPLAINTS, []).append(f"{request.node.nodeid}: {text}")
     pytest.fail(text)
 
