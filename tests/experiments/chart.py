@@ -99,10 +99,14 @@ def save(figure: Figure, paths: Sequence[Path]) -> None:
 
 
 def picture(results: Sequence[Json], paths: Sequence[Path]) -> None:
-    """One panel an experiment, into every path by its suffix."""
+    save(compose(results), paths)
+
+
+def compose(results: Sequence[Json]) -> Figure:
+    """One panel an experiment, each with a scale of its own: they are not sent alike."""
     width = max(6.2 * len(results), 9.0)
     figure = page(width)
-    panels = figure.subplots(1, len(results), sharey=True, squeeze=False)
+    panels = figure.subplots(1, len(results), squeeze=False)
     for panel, result in zip(panels[0], results, strict=True):
         draw(panel, result)
     panels[0][0].set_ylabel("received, thousand packets a second")
@@ -115,8 +119,8 @@ def picture(results: Sequence[Json], paths: Sequence[Path]) -> None:
     )
     handles, labels = panels[0][0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="lower center", ncols=2, frameon=False)
-    figure.subplots_adjust(left=0.7 / width, right=0.985, top=0.79, bottom=0.14, wspace=0.06)
-    save(figure, paths)
+    figure.subplots_adjust(left=0.7 / width, right=0.985, top=0.79, bottom=0.14, wspace=0.1)
+    return figure
 
 
 def draw(panel: Axes, result: Json) -> None:
@@ -141,7 +145,7 @@ def draw(panel: Axes, result: Json) -> None:
                 fontweight="bold" if side > 0 else "normal",
                 bbox={"boxstyle": "square,pad=0.1", "facecolor": "white", "edgecolor": "none"},
             )
-    panel.axhline(sent, color=INK, linewidth=1, linestyle=(0, (4, 3)), zorder=1)
+    panel.axhline(sent, color=INK, linewidth=1, linestyle=(0, (4, 3)), zorder=1.5)
     panel.annotate(
         f"sent to each: {sent:.0f}",
         (1, sent),
@@ -155,7 +159,8 @@ def draw(panel: Axes, result: Json) -> None:
     panel.set_xticks(range(len(result["nices"])), [f"nice {nice}" for nice in result["nices"]])
     panel.set_ylim(0, sent * 1.18)
     panel.yaxis.set_major_locator(MaxNLocator(6, integer=True))
-    panel.grid(axis="y", color=PALE, linewidth=0.8, zorder=0)
+    panel.set_axisbelow(True)
+    panel.grid(axis="y", color=PALE, linewidth=0.8)
     panel.tick_params(length=0, colors=INK)
     for edge in ("top", "right", "left"):
         panel.spines[edge].set_visible(False)

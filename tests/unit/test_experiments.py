@@ -173,6 +173,15 @@ def test_picture_is_written(tmp_path: result.Path) -> None:
     assert all(path.stat().st_size > 1000 for path in paths)
 
 
+def test_no_bar_of_a_picture_is_cut_off() -> None:
+    """Whatever else is beside it, and sent less."""
+    less = example()
+    for arm in less["arms"].values():
+        arm["offered_pps"] = [10] * 3
+    first, second = chart.compose([example(), less]).axes
+    assert first.get_ylim()[1] > 0.5 > second.get_ylim()[1]
+
+
 def test_both_stock_arms_are_always_there() -> None:
     assert [arm.name for arm in arms(["filter", "stock"])] == ["stock", "stock2", "filter"]
 
