@@ -87,23 +87,22 @@ static bool counts(const struct pflow_sock *entry, const struct pflow_priority *
 	       time_after32((u32)jiffies, entry->last_received + PFLOW_HOLD);
 }
 
-static void serve(struct pflow_served *served, u8 rank, u32 now)
-{
-	if (rank < READ_ONCE(served->rank) &&
-	    time_before32(now, READ_ONCE(served->at) + PFLOW_HOLD))
-		return;
-	if (READ_ONCE(served->rank) != rank)
-		WRITE_ONCE(served->rank, rank);
-	if (READ_ONCE(served->at) != now)
-		WRITE_ONCE(served->at, now);
-}
-
 /* TCP is never shed, but its receivers are among those it is shed for. */
-static void serve_tcp(int cpu, u8 rank, u32 now)
+static void note_tcp(int cpu, u8 rank, u32 now)
 {
+	struct pflow_load *load;
+
 	/* sk_incoming_cpu is the application's to set, to any number at all. */
-	if ((unsigned int)cpu < nr_cpu_ids && cpu_possible(cpu))
-		serve(&per_cpu_ptr(&pflow_load, cpu)->tcp, rank, now);
+	if ((unsigned int)cpu >= nr_cpu_ids || !cpu_possible(cpu))
+		return;
+	load = per_cpu_ptr(&pflow_load, cpu);
+	if (rank < READ_ONCE(load->tcp_rank) &&
+	    time_before32(now, READ_ONCE(load->tcp_at) + PFLOW_HOLD))
+		return;
+	if (READ_ONCE(load->tcp_rank) != rank)
+		WRITE_ONCE(load->tcp_rank, rank);
+	if (READ_ONCE(load->tcp_at) != now)
+		WRITE_ONCE(load->tcp_at, now);
 }
 
 /**
@@ -124,11 +123,9 @@ void pflow_owner_receives(struct sock *sk)
 		return;
 	pflow_task_priority(current, &priority);
 	if (entry->protocol == IPPROTO_TCP) {
-		serve_tcp(cpu, priority.rank, now);
-		serve_tcp(READ_ONCE(sk->sk_incoming_cpu), priority.rank, now);
+		note_tcp(cpu, priority.rank, now);
+		note_tcp(READ_ONCE(sk->sk_incoming_cpu), priority.rank, now);
 	}
-	if (priority.rank <= PFLOW_RANK_RT_BASE)
-		serve(&per_cpu_ptr(&pflow_load, cpu)->normal, priority.rank, now);
 	if (entry->pid == current->pid && entry->rank == priority.rank &&
 	    entry->learnt == PFLOW_RECEIVES) {
 		/* The usual case: nothing new, and nothing written in vain. */

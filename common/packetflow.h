@@ -122,16 +122,6 @@ struct pflow_sock *pflow_sock_find_as(const struct sock *sk, u64 cookie);
 void pflow_sock_settle(struct pflow_sock *entry, struct sock *sk);
 
 /**
- * struct pflow_served - the most important receiver that a CPU lately served
- * @rank: of it; 0 for none yet
- * @at: jiffies when it last received
- */
-struct pflow_served {
-	u8 rank;
-	u32 at;
-};
-
-/**
  * struct pflow_load - what the estimator knows of one CPU
  * @watch: not 0: this CPU's packets are looked at; read for every packet
  * @pressed: they are judged, since something overflows here
@@ -141,8 +131,8 @@ struct pflow_served {
  * @until: jiffies at which pressure ends unless it is raised again
  * @resting: under pressure, but looking does not pay; until @rest_until
  * @rest_until: jiffies
- * @tcp: most important TCP receiver that lately ran or was sent to here
- * @normal: most important receiver of no real-time class that lately ran here
+ * @tcp_rank: most important TCP receiver that lately ran or was sent to here
+ * @tcp_at: jiffies when it last received
  * @chain_id: NAPI instance that uses its whole weight again and again
  * @chain_dev: its device; like @chain_id an identity, never followed
  * @chain_start: local_clock() of the first of those polls
@@ -168,8 +158,8 @@ struct pflow_load {
 	u32 rest_until;
 	bool resting;
 	u32 lost;
-	struct pflow_served tcp;
-	struct pflow_served normal;
+	u8 tcp_rank;
+	u32 tcp_at;
 	const void *chain_id;
 	const void *chain_dev;
 	u64 chain_start;
@@ -178,20 +168,6 @@ struct pflow_load {
 };
 
 DECLARE_PER_CPU_ALIGNED(struct pflow_load, pflow_load);
-
-/**
- * pflow_served_rank() - who is the most important of those that lately received
- * @served: of a CPU
- * @within: jiffies, how lately; receive calls are looked at every %PFLOW_HOLD under pressure
- *
- * Context: any. Return: its rank, 0 if there was nobody.
- */
-static inline u8 pflow_served_rank(const struct pflow_served *served, u32 within)
-{
-	if (time_after32((u32)jiffies, READ_ONCE(served->at) + within))
-		return 0;
-	return READ_ONCE(served->rank);
-}
 
 /* overload.c */
 #define PFLOW_PRESSED_FOR	HZ	/* since the last sign of overload */

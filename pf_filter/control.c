@@ -264,14 +264,12 @@ static u32 forward_us(s64 us, u32 most)
 static u16 served_level(const struct control *control, const struct pflow_load *load, u32 now)
 {
 	int level;
-	u8 rank;
 
 	for (level = PFLOW_LEVELS - 1; level >= 0; level--)
 		if (control->levels[level].top_rate && recent(now, control->levels[level].seen))
 			break;
-	rank = pflow_served_rank(&load->tcp, PFLOW_HOLD);
-	if (rank)
-		level = max_t(int, level, pflow_level(rank, false));
+	if (READ_ONCE(load->tcp_rank) && time_before32(now, READ_ONCE(load->tcp_at) + PFLOW_HOLD))
+		level = max_t(int, level, pflow_level(READ_ONCE(load->tcp_rank), false));
 	return level + 1;
 }
 

@@ -325,27 +325,6 @@ static u32 apart_from(const struct slot *last)
 	return msecs_to_jiffies(sched_knob(SCHED_KNOB_APART));
 }
 
-/*
- * Would it, by a class above groups, run before a more important receiver of its CPU, and
- * before the softirqs' thread, which that one's packets may wait for on 6.1? Not if that one
- * is of such a class itself, be it by a boost: then the order is kept.
- */
-static bool outranked(const struct task_struct *task, u8 rank)
-{
-	int cpu = task_cpu(task);
-	u8 most_important = pflow_served_rank(&per_cpu_ptr(&pflow_load, cpu)->normal,
-					      RECEIVED_FOR);
-	unsigned int i;
-
-	if (most_important <= rank)
-		return false;
-	for (i = 0; i < SLOTS; i++)
-		if (active(&slots[i]) && above_groups(slots[i].boost.lever) &&
-		    slots[i].rank >= most_important && task_cpu(slots[i].boost.task) == cpu)
-			return false;
-	return true;
-}
-
 /* May this thread be raised, and by what? Under the lock and RCU. */
 static int worthy(const struct task_struct *task, u8 rank, const struct slot *last,
 		  enum boost_lever *lever)
@@ -363,7 +342,7 @@ static int worthy(const struct task_struct *task, u8 rank, const struct slot *la
 		return REFUSED_APART;
 	if (per_cpu(budget_us, task_cpu(task)) < (last && last->end == END_CAP ? refilled : 0))
 		return REFUSED_CAP;
-	if (lever_choose(task, last && last->boost.weak, outranked(task, rank), lever))
+	if (lever_choose(task, last && last->boost.weak, lever))
 		return REFUSED_LEVER;
 	return -1;
 }
@@ -533,8 +512,7 @@ static bool too_weak(struct slot *slot)
 	}
 	if (slot->boost.lever != LEVER_NICE || slot->full_ticks < WEAK_AFTER ||
 	    sched_knob(SCHED_KNOB_LEVER) ||
-	    lever_choose(slot->boost.task, true, outranked(slot->boost.task, slot->rank),
-			 &lever) || lever == LEVER_NICE)
+	    lever_choose(slot->boost.task, true, &lever) || lever == LEVER_NICE)
 		return false;
 	slot->boost.weak = true;
 	return true;
@@ -558,7 +536,7 @@ static bool still_receives(struct slot *slot, enum boost_end *end)
 	return open && slot->other_ticks < OTHER_AFTER;
 }
 
-/* Did the administrator, the thread's limits or its company change against its being raised? */
+/* Did the administrator or the thread's limits change against its being raised? */
 static bool barred(const struct slot *slot)
 {
 	bool exempt;
@@ -566,8 +544,7 @@ static bool barred(const struct slot *slot)
 	rcu_read_lock();
 	exempt = boost_exempt(slot->boost.task);
 	rcu_read_unlock();
-	return exempt || lever_barred(&slot->boost) ||
-	       (above_groups(slot->boost.lever) && outranked(slot->boost.task, slot->rank));
+	return exempt || lever_barred(&slot->boost);
 }
 
 /* Has this boost a reason to end? */
@@ -951,7 +928,7 @@ void boost_status(struct seq_file *m)
 	if (sched_knob(SCHED_KNOB_LEVER) == LEVER_GROUP + 1)
 		seq_puts(m, "lever=group: sessions are raised by the program packetflow-group; see that it runs\n");
 	if (READ_ONCE(refused[REFUSED_LEVER]))
-		seq_printf(m, "no lever: %llu times; where a cgroup has the cpu controller set escape=1 to let receivers pass its cpu.max, where RLIMIT_RTTIME is set lift it, and beside a more important receiver there is no remedy\n",
+		seq_printf(m, "no lever: %llu times; where a cgroup has the cpu controller set escape=1 to let receivers pass its cpu.max, and where RLIMIT_RTTIME is set lift it\n",
 			   READ_ONCE(refused[REFUSED_LEVER]));
 }
 

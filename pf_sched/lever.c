@@ -119,7 +119,6 @@ static enum lesser deadline_barred(const struct task_struct *task)
  * lever_choose() - what to raise a thread by
  * @task: it; the caller holds it or RCU
  * @weak: nice was seen not to be enough
- * @outranked: no class above groups, as it would come before a more important receiver
  * @lever: filled in
  *
  * Where the lever that was asked for is barred, the next lesser one is taken:
@@ -127,14 +126,13 @@ static enum lesser deadline_barred(const struct task_struct *task)
  *
  * Context: any. Return: 0, or -EPERM where none may be used.
  */
-int lever_choose(const struct task_struct *task, bool weak, bool outranked,
-		 enum boost_lever *lever)
+int lever_choose(const struct task_struct *task, bool weak, enum boost_lever *lever)
 {
 	unsigned int asked = sched_knob(SCHED_KNOB_LEVER);
 	enum place place = place_of(task);
 
 	*lever = asked ? asked - 1 : place == ROOT && !weak ? LEVER_NICE : LEVER_RR;
-	if (above_groups(*lever) && (outranked || realtime_barred(task, place)))
+	if (above_groups(*lever) && realtime_barred(task, place))
 		*lever = LEVER_NICE;
 	/* A session of its own to raise has only who is in an autogroup. */
 	if (*lever == LEVER_GROUP && place != SESSION)

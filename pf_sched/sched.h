@@ -115,8 +115,7 @@ struct boost {
 };
 
 /* lever.c */
-int lever_choose(const struct task_struct *task, bool weak, bool outranked,
-		 enum boost_lever *lever);
+int lever_choose(const struct task_struct *task, bool weak, enum boost_lever *lever);
 void lever_save(struct boost *boost);
 void lever_nice(struct boost *boost);
 int lever_realtime(struct boost *boost, unsigned int cap, unsigned int priority);

@@ -428,13 +428,6 @@ MUTANTS = [
         SCHED + "test_whoever_starves_is_raised_for_a_while_and_restored",
     ),
     Mutant(
-        "a class is lent before a more important receiver",
-        "pf_sched/elect.c",
-        "if (most_important <= rank)",
-        "if (1)",
-        SCHED + "test_no_class_is_lent_before_a_more_important_receiver_that_has_none",
-    ),
-    Mutant(
         "a new program inherits the boost",
         "pf_sched/elect.c",
         "READ_ONCE(task->self_exec_id) != slot->exec_id",

@@ -275,29 +275,6 @@ def test_where_nice_is_not_enough_a_class_above_is_taken() -> None:
         assert seen["restored weak"] >= 1
 
 
-@inside(modules=SCHED)
-def test_no_class_is_lent_before_a_more_important_receiver_that_has_none() -> None:
-    with ExitStack() as stack:
-        stack.enter_context(starving("rr"))
-        first = stack.enter_context(receiving())
-        second = stack.enter_context(receiving(of_low_priority_and_accurate))
-        seen = Counting()
-        calm()
-        stack.enter_context(flood(second.port))
-        with flood(first.port, pause=0.05, burst=1):
-            wait_for(lambda: seen["refused lever"] >= 5 and not boosted())
-            elected = seen["elected"]
-            for _ in range(100):
-                assert second.state() == second.before
-                time.sleep(0.01)
-            assert seen["elected"] == elected
-        # When it has one itself, the order is kept.
-        with flood(first.port):
-            await_raised(first, "rr")
-            await_raised(second, "rr")
-            wait_for(lambda: first.state().priority > second.state().priority)
-
-
 # Every way a boost ends
 
 
