@@ -221,19 +221,21 @@ static u64 cgroup_left(const struct sock *sk)
  * @sk: the socket, which the caller holds
  * @bytes: that much
  *
- * Held against where the protocol comes under pressure (the second value of udp_mem and
- * tcp_mem) and against a quarter of what the limits of the socket's control groups leave:
- * the rest is for the programs in them. The kernel itself charges what is really queued.
+ * Held against where the protocol begins to refuse (the first value of udp_mem, as UDP knows
+ * no pressure; the second of tcp_mem, which is where TCP does) and against a quarter of what
+ * the limits of the socket's control groups leave: the rest is for the programs in them. The
+ * kernel itself charges what is really queued; of its count each CPU keeps up to a MiB back.
  *
  * Context: any. Return: whether it may.
  */
 bool size_memory_for(const struct sock *sk, u32 bytes)
 {
 	const struct proto *prot = READ_ONCE(sk->sk_prot);
+	unsigned int limit = prot->memory_pressure ? 1 : 0;
 	long pages = DIV_ROUND_UP(bytes, PAGE_SIZE);
 
 	if (prot->memory_allocated && prot->sysctl_mem &&
-	    atomic_long_read(prot->memory_allocated) + pages > READ_ONCE(prot->sysctl_mem[1]))
+	    atomic_long_read(prot->memory_allocated) + pages > READ_ONCE(prot->sysctl_mem[limit]))
 		return false;
 	return bytes <= cgroup_left(sk) / 4;
 }

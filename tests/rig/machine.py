@@ -80,7 +80,7 @@ class Machine:
         """Virtual CPUs to the first host CPU, all other threads to the rest."""
         first, *rest = sorted(os.sched_getaffinity(0))
         for task in Path(f"/proc/{self._process.pid}/task").iterdir():
-            virtual = (task / "comm").read_text().startswith("CPU ")
+            virtual = (task / "comm").read_text().strip().endswith(("/TCG", "/KVM"))
             os.sched_setaffinity(int(task.name), {first} if virtual else rest or {first})
 
 
@@ -93,12 +93,15 @@ def accelerators(icount: bool) -> list[list[str]]:
     """What to try, best first; `settle` records the outcome.
 
     Emulation gets two tries: with several virtual CPUs a boot now and then
-    loses a timer for good.
+    loses a timer for good. All of them take turns in one thread of the host: in threads of
+    their own they may go on executing code that another one has overwritten (QEMU looks for
+    its translations before the write is done, and one made in between stays), and kernels
+    overwrite theirs wherever they are probed.
     """
     if icount:
         return [["-accel", "tcg", "-icount", "shift=0,sleep=off"]] * 2
     # A smaller buffer of translated code stays in the host's caches and TLBs.
-    tcg = ["-accel", "tcg,tb-size=256"]
+    tcg = ["-accel", "tcg,thread=single,tb-size=256"]
     kvm = ["-accel", "kvm", "-cpu", "host"]
     wanted = os.environ.get("PACKETFLOW_ACCEL") or _settled()
     if wanted == "kvm":

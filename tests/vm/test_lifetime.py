@@ -126,7 +126,7 @@ def traffic_by_the_device(guest: Guest) -> Iterator[None]:
     server = guest.spawn(["iperf3", "-s", "-p", str(STREAM_PORT)])
     await_bound(guest, "tcp", STREAM_PORT)
     stream = subprocess.Popen(
-        ["iperf3", "-c", GUEST4, "-p", str(STREAM_PORT), "-b", "5M", "-t", "600"],
+        ["iperf3", "-c", GUEST4, "-p", str(STREAM_PORT), "-b", "5M", "-t", "3600"],
         stdout=subprocess.DEVNULL,
     )
     over = threading.Event()
@@ -147,6 +147,7 @@ def traffic_by_the_device(guest: Guest) -> Iterator[None]:
         stream.kill()
         stream.wait()
         server.signal(signal.SIGKILL)
+        server.wait()  # or the next one finds its port taken
     assert all(receiver.finish().packets for receiver in receivers)
 
 
@@ -167,7 +168,7 @@ def test_loading_and_unloading_under_traffic(guest: Guest, ten_cycles: int) -> N
     traffic = guest.spawn(["python3", "-c", TRAFFIC])
     try:
         with traffic_by_the_device(guest):
-            guest.run(script, timeout=240)
+            guest.run(script, timeout=800)
         assert traffic.alive()
     finally:
         traffic.signal(signal.SIGKILL)

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """The rig itself: without these, a pass elsewhere would mean little."""
 
+import json
 import re
 import signal
 import subprocess
@@ -14,7 +15,7 @@ from rig.guest import CommandError, Guest, GuestError
 from rig.kernels import REPO, kernel
 from rig.link import GUEST4, GUEST6, TAP
 from rig.shared import Machines
-from rig.traffic import LIGHT
+from rig.traffic import LIGHT, programs
 
 A_WARNING = """\
 [   12.345678] WARNING: CPU: 0 PID: 1 at net/core/dev.c:1 dev_open+0x1/0x2
@@ -26,6 +27,14 @@ A_WARNING = """\
 def test_boots_the_kernel_asked_for(guest: Guest) -> None:
     assert guest.run("uname -r").out.strip() == guest.kernel.version
     assert int(guest.run("nproc").out) == guest.cpus
+
+
+@pytest.mark.cpus(4)
+def test_no_cpu_executes_what_another_one_has_overwritten(guest: Guest) -> None:
+    """Or kernels that are probed while their CPUs are busy die of it now and then."""
+    told = json.loads(guest.run([str(programs() / "rewrite"), "10"]).out)
+    assert told["changes"] > 100
+    assert told["stale"] == 0
 
 
 @pytest.mark.parametrize("address", [GUEST4, GUEST6])
