@@ -50,7 +50,8 @@ BARE = "4096"
 # Three sockets: one is always full, one is always served, and one, whose size is left to
 # the kernel, fills and is emptied now and then.
 TRAFFIC = r"""
-import os, socket, time
+import os, socket, sys, time
+pause = float(sys.argv[1])
 full = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
 full.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1)
 full.bind(("127.0.0.1", 9000))
@@ -67,7 +68,7 @@ for cpu in range(3):
 out = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
 turn = 0
 while True:
-    time.sleep(0.002)
+    time.sleep(pause)
     for port in (9000, 9001, 9002) * 10:
         out.sendto(b"x" * 200, ("127.0.0.1", port))
     turn += 1
@@ -160,12 +161,14 @@ def test_loading_and_unloading_under_traffic(guest: Guest, ten_cycles: int) -> N
         path = guest.kernel.build / ("common" if name == "pf_common" else name) / f"{name}.ko"
         guest.run(["strip", "-d", "-o", f"/tmp/{name}.ko", str(path)])
     own = int(guest.read("/proc/sys/net/core/rmem_default"))
-    cycles = [cycle(ten_cycles * 10 + number) for number in range(10)]
+    # The debug kernel has a tenth of the speed: there two of them are run.
+    debug = guest.kernel.name == "debug"
+    cycles = [cycle(ten_cycles * 10 + number) for number in range(2 if debug else 10)]
     script = "\n".join([SIZES.format(own=own), *cycles])
     guest.run(["ip", "link", "set", "lo", "up"])
     # Most of a cycle is waiting for grace periods, long ones on emulated CPUs.
     guest.write("/sys/kernel/rcu_expedited", "1")
-    traffic = guest.spawn(["python3", "-c", TRAFFIC])
+    traffic = guest.spawn(["python3", "-c", TRAFFIC, "0.02" if debug else "0.002"])
     try:
         with traffic_by_the_device(guest):
             guest.run(script, timeout=800)
