@@ -114,7 +114,7 @@ static inline void pflow_ftrace_detach(struct ftrace_ops *ops)
 /* probes.c */
 int pflow_probes_setup(void);
 void pflow_probes_teardown(void);
-void pflow_probes_watch(bool on);
+void pflow_probes_watch(bool on, bool needed);
 void pflow_probes_status(struct seq_file *m);
 void pflow_probes_metrics(struct seq_file *m);
 

@@ -74,6 +74,7 @@ static void estimator(struct work_struct *work);
 static DECLARE_DELAYED_WORK(estimator_work, estimator);
 static struct workqueue_struct *queue;
 static bool sampling;
+static bool sample_asked;
 static bool learn_asked;
 static u32 last_sample;
 static u32 last_learnt;
@@ -310,6 +311,8 @@ static void sample(bool on)
 	sampling = on;
 	if (on)
 		last_sample = now;
+	else
+		WRITE_ONCE(sample_asked, false);
 	for_each_possible_cpu(cpu) {
 		struct pflow_load *load = per_cpu_ptr(&pflow_load, cpu);
 
@@ -350,8 +353,7 @@ static bool due(u32 last, u32 every)
 
 /*
  * Under pressure owners are learnt at once, and looked at again now and then:
- * a probe on every receive call would cost just those who have too little, and
- * so would arming it often, for which ftrace walks all functions of the kernel.
+ * learning at every receive call would cost just those who have too little.
  */
 static bool learning(bool pressed, bool busy, unsigned int round)
 {
@@ -367,13 +369,14 @@ static bool learning(bool pressed, bool busy, unsigned int round)
 static void estimator(struct work_struct *work)
 {
 	static unsigned int round;	/* of pressure */
-	bool pressed = look_at_all(), busy = look_for_busy();
+	bool pressed = look_at_all(), busy = look_for_busy(), learn;
 	unsigned long delay;
 
 	if (!pressed)
 		round = 0;
 	sample(!pressed && !sampling && due(last_sample, SAMPLE_EVERY));
-	pflow_probes_watch(learning(pressed, busy, round) || sampling);
+	learn = learning(pressed, busy, round) || (sampling && sample_asked);
+	pflow_probes_watch(learn || sampling, learn);
 	pflow_modules_pressure(busy || pressed);
 	if (due(last_scan, pressed && !round ? SCAN_APART : SCAN_EVERY)) {
 		pflow_scan();
@@ -391,6 +394,7 @@ static void estimator(struct work_struct *work)
  */
 void pflow_overload_sample(void)
 {
+	WRITE_ONCE(sample_asked, true);
 	WRITE_ONCE(last_sample, (u32)jiffies - SAMPLE_EVERY - 1);
 	mod_delayed_work(queue, &estimator_work, 0);
 	msleep_interruptible(SAMPLE_MS + SAMPLE_MS / 2);
@@ -454,7 +458,7 @@ void pflow_overload_teardown(void)
 	for_each_possible_cpu(cpu)
 		WRITE_ONCE(per_cpu_ptr(&pflow_load, cpu)->watch, 0);
 	sampling = false;
-	pflow_probes_watch(false);
+	pflow_probes_watch(false, false);
 }
 
 /**

@@ -227,15 +227,15 @@ typedef void (*pflow_ftrace_t)(unsigned long ip, unsigned long parent_ip,
  * struct pflow_probe - one row of a module's table of probes
  * @symbol: function, probed at its entry
  * @handler: what to do there
- * @when: armed always, or while pflow_probes_arm() says so
+ * @when: armed always, or, of pf_common's own, while somebody looks
  * @required: without it the module refuses to load
  * @without: what is lost when the kernel does not have it
  * @hot: of what runs for every packet: like @handler, for ftrace to call it at less cost
- *	where it can, with preemption as it is there; of rows armed always. NULL for others
- * @kp: the probe; not registered while @ops does its work, which misses no hit
+ *	where it can, with preemption as it is there; NULL for others
+ * @kp: the probe; not enabled while @ops does its work, which misses no hit
  * @ops: attached in place of @kp
  * @present: registered
- * @armed: enabled
+ * @armed: enabled, or attached
  */
 struct pflow_probe {
 	const char *symbol;
@@ -267,11 +267,26 @@ struct pflow_probes {
 /* probes.c */
 int pflow_probes_add(struct pflow_probes *probes);
 void pflow_probes_remove(struct pflow_probes *probes);
-void pflow_probes_arm(struct pflow_probes *probes, bool on);
+
+struct tracepoint;
+
+/**
+ * struct pflow_trace - a tracepoint that a module looks into
+ * @name: its name
+ * @probe: what to do there
+ * @without: what is lost where the kernel does not have it; NULL if nothing is
+ * @point: it, while attached
+ */
+struct pflow_trace {
+	const char *name;
+	void *probe;
+	const char *without;
+	struct tracepoint *point;
+};
 
 /* tracepoint.c */
-struct tracepoint;
-struct tracepoint *pflow_tracepoint_find(const char *name);
+int pflow_trace_attach(struct pflow_trace *trace);
+void pflow_trace_detach(struct pflow_trace *trace);
 
 /* priority.c */
 u8 pflow_task_rank(const struct task_struct *task);

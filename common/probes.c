@@ -1,8 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
  * The tables of probes: every kernel function that the suite looks into. Each module
- * has a table of its own rows; here they are registered, armed and told of. A probe is a
+ * has a table of its own rows; here they are registered and told of. A probe is a
  * kprobe, or, where it runs for every packet and the kernel can, a call by ftrace.
+ *
+ * Arming makes ftrace walk all functions of the kernel, tens of milliseconds on a slow CPU,
+ * and where something is wanted at times these are the moments when CPUs are short. So
+ * nearly all stay armed as long as the suite runs, and look at a flag first.
  *
  * pf_common's own handlers run with preemption off, in the context of the caller; here that
  * is always a system call (or the last close of a file), and the caller holds
@@ -10,8 +14,11 @@
  * the kernel does. A hit can be missed; then the next one, or a scan, learns
  * the same thing.
  *
- * The receive calls are probed only while somebody looks (overload, or the
- * estimator's short sample), the others always: those run once a socket.
+ * On the receive calls something is done only while somebody looks (overload, or the
+ * estimator's short sample); the others run once a socket. From 6.3 there is a tracepoint
+ * for all receive calls, which they pass as they return. Before, even a call that does
+ * nothing costs half a percent of a packet: there they are armed when they are needed, and
+ * stay so until they were not for a minute.
  */
 #include <linux/err.h>
 #include <linux/kprobes.h>
@@ -20,7 +27,10 @@
 #include <linux/mutex.h>
 #include <linux/net.h>
 
+#include "compat/compat.h"
 #include "internal.h"
+
+#define LATELY	(60 * HZ)
 
 static struct socket *socket_argument(struct pt_regs *regs, unsigned int n)
 {
@@ -53,18 +63,44 @@ static int on_accept(struct kprobe *kp, struct pt_regs *regs)
 	return 0;
 }
 
-/* inet_recvmsg(struct socket *sock, ...), inet6_recvmsg() alike */
-static int on_receive(struct kprobe *kp, struct pt_regs *regs)
+static bool watching __read_mostly;
+static u32 last_needed;	/* jiffies */
+
+static void learn_receiver(const struct socket *sock)
 {
-	struct sock *sk = pflow_process_sock(socket_argument(regs, 0));
+	struct sock *sk = pflow_process_sock(sock);
 
 	if (!sk || (current->flags & PF_KTHREAD))
-		return 0;
+		return;
 	rcu_read_lock();
 	pflow_owner_receives(sk);
 	rcu_read_unlock();
+}
+
+/* inet_recvmsg(struct socket *sock, ...), inet6_recvmsg() alike */
+static int on_receive(struct kprobe *kp, struct pt_regs *regs)
+{
+	if (READ_ONCE(watching))
+		learn_receiver(socket_argument(regs, 0));
 	return 0;
 }
+
+/* The same. Nothing here receives, so it cannot recur. */
+static void notrace on_receive_hot(unsigned long ip, unsigned long parent_ip,
+				   struct ftrace_ops *ops, struct ftrace_regs *fregs)
+{
+	if (READ_ONCE(watching))
+		learn_receiver(pflow_ftrace_argument(fregs, 0));
+}
+
+/* The caller holds the socket's file, so the two stay together. Of all families. */
+static void on_received(void *unused, struct sock *sk, int length, int flags)
+{
+	if (READ_ONCE(watching) && (sk->sk_family == AF_INET || sk->sk_family == AF_INET6))
+		learn_receiver(sk->sk_socket);
+}
+
+static struct pflow_trace received = { "sock_recv_length", on_received };
 
 /* inet_release(struct socket *sock); inet6_release() ends in it */
 static int on_release(struct kprobe *kp, struct pt_regs *regs)
@@ -80,10 +116,6 @@ static int on_release(struct kprobe *kp, struct pt_regs *regs)
 }
 
 static struct pflow_probe rows[] = {
-	{ "inet_recvmsg", on_receive, PFLOW_PROBE_WATCHED, true,
-	  "who receives cannot be learnt" },
-	{ "inet6_recvmsg", on_receive, PFLOW_PROBE_WATCHED, false,
-	  "who receives on IPv6 sockets is guessed from who has them open" },
 	{ "inet_bind", on_bind, PFLOW_PROBE_ALWAYS, false,
 	  "new IPv4 sockets are learnt when they receive, or by a scan" },
 	{ "inet6_bind", on_bind, PFLOW_PROBE_ALWAYS, false,
@@ -94,52 +126,69 @@ static struct pflow_probe rows[] = {
 	  "sockets that close are found late: by a scan after a minute, by pf_mm after 0.1 s" },
 };
 
+/* Only where there is no tracepoint for it. */
+static struct pflow_probe receive_rows[] = {
+	{ "inet_recvmsg", on_receive, PFLOW_PROBE_WATCHED, true,
+	  "who receives cannot be learnt", on_receive_hot },
+	{ "inet6_recvmsg", on_receive, PFLOW_PROBE_WATCHED, false,
+	  "who receives on IPv6 sockets is guessed from who has them open", on_receive_hot },
+};
+
 static struct pflow_probes own = {
 	.owner = THIS_MODULE, .rows = rows, .nr_rows = ARRAY_SIZE(rows),
+};
+
+static struct pflow_probes receive_calls = {
+	.owner = THIS_MODULE, .rows = receive_rows, .nr_rows = ARRAY_SIZE(receive_rows),
 };
 
 static LIST_HEAD(tables);
 static DEFINE_MUTEX(tables_lock);
 
-static void probe_arm(struct pflow_probe *probe, bool on)
-{
-	if (!probe->present || probe->armed == on)
-		return;
-	if (on ? enable_kprobe(&probe->kp) : disable_kprobe(&probe->kp))
-		return;
-	probe->armed = on;
-}
-
-/**
- * pflow_probes_arm() - arm or disarm the rows that wait for somebody to look
- * @probes: a table that was added
- * @on: which
- *
- * Arming makes ftrace walk all functions of the kernel: milliseconds.
- *
- * Context: process, may sleep.
+/*
+ * The kprobe, registered and not armed, knows the address, which no exported function tells;
+ * and it does the work itself where ftrace refuses.
  */
-void pflow_probes_arm(struct pflow_probes *probes, bool on)
+static int arm(struct pflow_probe *probe)
 {
-	unsigned int i;
+	struct ftrace_ops *ops = ERR_PTR(-EOPNOTSUPP);
+	int err;
 
-	mutex_lock(&tables_lock);
-	for (i = 0; i < probes->nr_rows; i++)
-		if (probes->rows[i].when == PFLOW_PROBE_WATCHED)
-			probe_arm(&probes->rows[i], on);
-	mutex_unlock(&tables_lock);
+	if (probe->hot) {
+		ops = pflow_ftrace_attach(probe->kp.addr, probe->hot);
+		if (IS_ERR(ops))
+			pr_warn("no ftrace at %s (error %ld): a kprobe costs every packet more\n",
+				probe->symbol, PTR_ERR(ops));
+	}
+	if (!IS_ERR(ops)) {
+		probe->ops = ops;
+	} else {
+		err = enable_kprobe(&probe->kp);
+		if (err)
+			return err;
+	}
+	probe->armed = true;
+	return 0;
 }
-EXPORT_SYMBOL_GPL(pflow_probes_arm);
+
+static void disarm(struct pflow_probe *probe)
+{
+	if (!probe->armed)
+		return;
+	if (probe->ops)
+		pflow_ftrace_detach(probe->ops);
+	else
+		disable_kprobe(&probe->kp);
+	probe->ops = NULL;
+	probe->armed = false;
+}
 
 static void unregister_row(struct pflow_probe *probe)
 {
-	if (probe->ops)
-		pflow_ftrace_detach(probe->ops);
-	else if (probe->present)
+	disarm(probe);
+	if (probe->present)
 		unregister_kprobe(&probe->kp);
-	probe->ops = NULL;
 	probe->present = false;
-	probe->armed = false;
 }
 
 static void unregister_rows(struct pflow_probes *probes)
@@ -150,28 +199,6 @@ static void unregister_rows(struct pflow_probes *probes)
 		unregister_row(&probes->rows[i]);
 }
 
-/*
- * The kprobe, registered and not armed, knows the address, which no exported function tells;
- * and it does the work itself where ftrace refuses.
- */
-static int attach_hot(struct pflow_probe *probe)
-{
-	struct ftrace_ops *ops = pflow_ftrace_attach(probe->kp.addr, probe->hot);
-	int err;
-
-	if (!IS_ERR(ops)) {
-		unregister_kprobe(&probe->kp);
-		probe->ops = ops;
-		return 0;
-	}
-	pr_warn("no ftrace at %s (error %ld): a kprobe costs every packet more\n", probe->symbol,
-		PTR_ERR(ops));
-	err = enable_kprobe(&probe->kp);
-	if (err)
-		unregister_kprobe(&probe->kp);
-	return err;
-}
-
 static int register_row(struct pflow_probe *probe)
 {
 	int err;
@@ -180,13 +207,13 @@ static int register_row(struct pflow_probe *probe)
 	memset(&probe->kp, 0, sizeof(probe->kp));
 	probe->kp.symbol_name = probe->symbol;
 	probe->kp.pre_handler = probe->handler;
-	if (probe->hot || probe->when == PFLOW_PROBE_WATCHED)
-		probe->kp.flags = KPROBE_FLAG_DISABLED;
+	probe->kp.flags = KPROBE_FLAG_DISABLED;
 	err = register_kprobe(&probe->kp);
-	if (!err && probe->hot)
-		err = attach_hot(probe);
 	probe->present = !err;
-	probe->armed = probe->present && probe->when == PFLOW_PROBE_ALWAYS;
+	if (!err && probe->when == PFLOW_PROBE_ALWAYS)
+		err = arm(probe);
+	if (err)
+		unregister_row(probe);
 	if (!err)
 		return 0;
 	if (!probe->required) {
@@ -239,36 +266,85 @@ void pflow_probes_remove(struct pflow_probes *probes)
 }
 EXPORT_SYMBOL_GPL(pflow_probes_remove);
 
-/**
- * pflow_probes_setup() - register pf_common's own table
- *
- * Context: process, may sleep. Return: 0 or a negative error, and then nothing
- * is left registered.
- */
-int pflow_probes_setup(void)
+static void receive_calls_teardown(void)
 {
-	return pflow_probes_add(&own);
+	if (!received.point)
+		pflow_probes_remove(&receive_calls);
+	pflow_trace_detach(&received);
+}
+
+static int receive_calls_setup(void)
+{
+	int err = pflow_trace_attach(&received);
+
+	return err || received.point ? err : pflow_probes_add(&receive_calls);
 }
 
 /**
- * pflow_probes_teardown() - unregister it
+ * pflow_probes_setup() - attach pf_common's own probes; nobody looks at receive calls yet
+ *
+ * Context: process, may sleep. Return: 0 or a negative error, and then nothing
+ * is left attached.
+ */
+int pflow_probes_setup(void)
+{
+	int err;
+
+	WRITE_ONCE(watching, false);
+	last_needed = jiffies;
+	err = receive_calls_setup();
+	if (err)
+		return err;
+	err = pflow_probes_add(&own);
+	if (err)
+		receive_calls_teardown();
+	return err;
+}
+
+/**
+ * pflow_probes_teardown() - detach them
  *
  * Context: process, may sleep. No handler runs any more when it returns.
  */
 void pflow_probes_teardown(void)
 {
 	pflow_probes_remove(&own);
+	receive_calls_teardown();
+}
+
+/* One that cannot be armed now is tried again the next time that it is needed. */
+static void arm_receive_calls(bool on)
+{
+	unsigned int i;
+
+	mutex_lock(&tables_lock);
+	for (i = 0; i < ARRAY_SIZE(receive_rows); i++) {
+		struct pflow_probe *probe = &receive_rows[i];
+
+		if (!on)
+			disarm(probe);
+		else if (probe->present && !probe->armed)
+			arm(probe);
+	}
+	mutex_unlock(&tables_lock);
 }
 
 /**
- * pflow_probes_watch() - arm or disarm the probes on the receive calls
+ * pflow_probes_watch() - look at receive calls, or not
  * @on: which
+ * @needed: it is worth its price, where it has one
  *
  * Context: process, may sleep.
  */
-void pflow_probes_watch(bool on)
+void pflow_probes_watch(bool on, bool needed)
 {
-	pflow_probes_arm(&own, on);
+	WRITE_ONCE(watching, on);
+	if (received.point)
+		return;
+	if (needed)
+		last_needed = jiffies;
+	if (needed || time_after32((u32)jiffies, last_needed + LATELY))
+		arm_receive_calls(needed);
 }
 
 static const char *probe_state(const struct pflow_probe *probe)

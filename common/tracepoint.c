@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
  * Tracepoints that are not exported by name, but may be found and attached to like
- * any other.
+ * any other. One that stays attached costs who passes it a patched call.
  */
+#include <linux/printk.h>
 #include <linux/string.h>
 #include <linux/tracepoint.h>
 
@@ -22,16 +23,42 @@ static void look_at(struct tracepoint *tracepoint, void *data)
 }
 
 /**
- * pflow_tracepoint_find() - a tracepoint of the kernel itself, which never goes
- * @name: its name
+ * pflow_trace_attach() - look into a tracepoint of the kernel itself, which never goes
+ * @trace: which, and how; not attached
  *
- * Context: process, may sleep. Return: it, or NULL where this kernel has none.
+ * Context: process, may sleep. Return: 0, or a negative error. That this kernel has none
+ * is no error: then @trace->point stays NULL, and the log says what is lost.
  */
-struct tracepoint *pflow_tracepoint_find(const char *name)
+int pflow_trace_attach(struct pflow_trace *trace)
 {
-	struct search search = { .name = name };
+	struct search search = { .name = trace->name };
+	int err;
 
 	for_each_kernel_tracepoint(look_at, &search);
-	return search.found;
+	if (!search.found) {
+		if (trace->without)
+			pr_warn("no tracepoint %s: %s\n", trace->name, trace->without);
+		return 0;
+	}
+	err = tracepoint_probe_register(search.found, trace->probe, NULL);
+	if (!err)
+		trace->point = search.found;
+	return err;
 }
-EXPORT_SYMBOL_GPL(pflow_tracepoint_find);
+EXPORT_SYMBOL_GPL(pflow_trace_attach);
+
+/**
+ * pflow_trace_detach() - look no more
+ * @trace: which; may be not attached
+ *
+ * Context: process, may sleep. Its probe runs nowhere any more on return.
+ */
+void pflow_trace_detach(struct pflow_trace *trace)
+{
+	if (!trace->point)
+		return;
+	tracepoint_probe_unregister(trace->point, trace->probe, NULL);
+	tracepoint_synchronize_unregister();
+	trace->point = NULL;
+}
+EXPORT_SYMBOL_GPL(pflow_trace_detach);

@@ -20,7 +20,6 @@
  */
 #include <linux/in.h>
 #include <linux/kprobes.h>
-#include <linux/tracepoint.h>
 #include <net/inet_sock.h>
 #include <net/tcp.h>
 
@@ -84,26 +83,12 @@ static void on_tcp_read(void *unused, struct sock *sk)
 	grant_fills(sk, true);
 }
 
-/**
- * struct trace - a tracepoint that is looked into
- * @name: its name
- * @probe: what to do there
- * @without: what is lost where the kernel does not have it
- * @point: it, while attached
- */
-struct trace {
-	const char *name;
-	void *probe;
-	const char *without;
-	struct tracepoint *point;
-};
-
-static struct trace data_ready = { "sk_data_ready", on_data_ready };
-static struct trace full = { "udp_fail_queue_rcv_skb", on_full,
+static struct pflow_trace data_ready = { "sk_data_ready", on_data_ready };
+static struct pflow_trace full = { "udp_fail_queue_rcv_skb", on_full,
 			     "a UDP buffer that was full once stays as it is until it drains" };
-static struct trace tcp_read = { "tcp_rcv_space_adjust", on_tcp_read,
+static struct pflow_trace tcp_read = { "tcp_rcv_space_adjust", on_tcp_read,
 				 "TCP buffers stay as autotuning leaves them" };
-static struct trace * const traces[] = { &data_ready, &full, &tcp_read };
+static struct pflow_trace * const traces[] = { &data_ready, &full, &tcp_read };
 
 static struct pflow_probe rows[] = {
 	/* Only where there is no tracepoint for it. */
@@ -113,32 +98,12 @@ static struct pflow_probe rows[] = {
 
 static struct pflow_probes probes = { .owner = THIS_MODULE, .rows = rows };
 
-static int attach(struct trace *trace)
-{
-	struct tracepoint *point = pflow_tracepoint_find(trace->name);
-	int err;
-
-	if (!point) {
-		if (trace->without)
-			pr_warn("no tracepoint %s: %s\n", trace->name, trace->without);
-		return 0;
-	}
-	err = tracepoint_probe_register(point, trace->probe, NULL);
-	if (!err)
-		trace->point = point;
-	return err;
-}
-
 static void detach_all(void)
 {
 	unsigned int i;
 
-	for (i = 0; i < ARRAY_SIZE(traces); i++) {
-		if (traces[i]->point)
-			tracepoint_probe_unregister(traces[i]->point, traces[i]->probe, NULL);
-		traces[i]->point = NULL;
-	}
-	tracepoint_synchronize_unregister();
+	for (i = 0; i < ARRAY_SIZE(traces); i++)
+		pflow_trace_detach(traces[i]);
 }
 
 /**
@@ -153,7 +118,7 @@ int hook_setup(void)
 	int err = 0;
 
 	for (i = 0; i < ARRAY_SIZE(traces) && !err; i++)
-		err = attach(traces[i]);
+		err = pflow_trace_attach(traces[i]);
 	probes.nr_rows = data_ready.point ? 0 : ARRAY_SIZE(rows);
 	if (!err)
 		err = pflow_probes_add(&probes);

@@ -7,16 +7,16 @@
  *
  * Context: the parent's, preemption off.
  */
-#include <linux/tracepoint.h>
-
 #include "sched.h"
-
-static struct tracepoint *forked;
 
 static void on_fork(void *unused, struct task_struct *child, unsigned long clone_flags)
 {
 	boost_child(current, child);
 }
+
+static struct pflow_trace forked = {
+	"task_newtask", on_fork, "children would inherit boosts; refusing to start",
+};
 
 /**
  * fork_setup() - watch for children
@@ -25,12 +25,9 @@ static void on_fork(void *unused, struct task_struct *child, unsigned long clone
  */
 int fork_setup(void)
 {
-	forked = pflow_tracepoint_find("task_newtask");
-	if (!forked) {
-		pr_err("no tracepoint task_newtask: children would inherit boosts; refusing to start\n");
-		return -ENOENT;
-	}
-	return tracepoint_probe_register(forked, on_fork, NULL);
+	int err = pflow_trace_attach(&forked);
+
+	return err || forked.point ? err : -ENOENT;
 }
 
 /**
@@ -40,6 +37,5 @@ int fork_setup(void)
  */
 void fork_teardown(void)
 {
-	tracepoint_probe_unregister(forked, on_fork, NULL);
-	tracepoint_synchronize_unregister();
+	pflow_trace_detach(&forked);
 }

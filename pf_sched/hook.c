@@ -7,27 +7,25 @@
  * the very wakeup it is for. No run-queue lock is held, so the scheduler may be
  * called. The function serves sockets of all families; ours are looked for first.
  *
- * It runs for each packet that is delivered, so it is armed only while a CPU is under
- * pressure or has no time to spare, and for a while after, as arming has its price. Who
- * fills meanwhile is found where its first packet is dropped, by a tracepoint that costs
- * nothing while nobody drops; and so is a thread that runs too little to let another
- * packet in.
+ * From 6.3 that function has a tracepoint; before, ftrace calls at its entry, or a kprobe
+ * where that cannot be. It is passed by each packet that is delivered. So it is attached for
+ * good, and looks no further than at a flag while no CPU is under pressure and all have time to
+ * spare: nobody waits for his turn then. Who fills is found too where its first packet
+ * is dropped, by a tracepoint that costs nothing while nobody drops; and so is a thread that
+ * runs too little to let another packet in.
  *
- * Context: softirq, or process with softirqs off; preemption off. The caller holds
- * the socket.
+ * Context: softirq, or process, with softirqs off or, of TCP, on; preemption may be on. The
+ * caller holds the socket, or has it under RCU.
  */
 #include <linux/in.h>
-#include <linux/tracepoint.h>
 #include <net/inet_sock.h>
 #include <net/tcp.h>
 
 #include "../common/compat/compat.h"
 #include "sched.h"
 
-#define LATELY	(10 * HZ)
-
 static DEFINE_PER_CPU(u64, below);
-static u32 last_on;	/* jiffies */
+static bool wanted __read_mostly;
 
 /*
  * Not all that a UDP socket is charged waits for the process. What TCP lets its peer
@@ -70,19 +68,37 @@ static bool ours(const struct sock *sk)
 	       (sk->sk_type == SOCK_STREAM && sk->sk_protocol == IPPROTO_TCP);
 }
 
-/* sock_def_readable(struct sock *sk) */
-static int on_data_ready(struct kprobe *kp, struct pt_regs *regs)
+static void look(struct sock *sk)
 {
-	struct sock *sk = (struct sock *)regs_get_kernel_argument(regs, 0);
-
 	if (!ours(sk))
-		return 0;
-	if (!boost_fills(sk)) {
+		return;
+	if (boost_fills(sk))
+		boost_consider(sk);
+	else
 		this_cpu_inc(below);
-		return 0;
-	}
-	boost_consider(sk);
+}
+
+/* The tracepoint promises not to change the socket; that it fills is noted in the table. */
+static void on_data_ready(void *unused, const struct sock *sk)
+{
+	if (READ_ONCE(wanted))
+		look((struct sock *)sk);
+}
+
+/* sock_def_readable(struct sock *sk) */
+static int on_readable(struct kprobe *kp, struct pt_regs *regs)
+{
+	if (READ_ONCE(wanted))
+		look((struct sock *)regs_get_kernel_argument(regs, 0));
 	return 0;
+}
+
+/* The same. Nothing that it does delivers a packet, so it cannot recur. */
+static void notrace on_readable_hot(unsigned long ip, unsigned long parent_ip,
+				    struct ftrace_ops *ops, struct ftrace_regs *fregs)
+{
+	if (READ_ONCE(wanted))
+		look(pflow_ftrace_argument(fregs, 0));
 }
 
 /* Of UDP-Lite too; on 6.1 of IPv4 alone. */
@@ -92,69 +108,65 @@ static void on_full(PFLOW_UDP_FAIL_ARGS)
 		boost_consider(sk);
 }
 
-static struct tracepoint *full;
+static struct pflow_trace data_ready = { "sk_data_ready", on_data_ready };
+static struct pflow_trace full = { "udp_fail_queue_rcv_skb", on_full,
+				   "who fills is found a little later" };
 
+/* Only where there is no tracepoint for it. */
 static struct pflow_probe rows[] = {
-	{ "sock_def_readable", on_data_ready, PFLOW_PROBE_WATCHED, true,
-	  "nobody whose buffer fills can be found" },
+	{ "sock_def_readable", on_readable, PFLOW_PROBE_ALWAYS, true,
+	  "nobody whose buffer fills can be found", on_readable_hot },
 };
 
-static struct pflow_probes probes = {
-	.owner = THIS_MODULE, .rows = rows, .nr_rows = ARRAY_SIZE(rows),
-};
+static struct pflow_probes probes = { .owner = THIS_MODULE, .rows = rows };
 
 /**
- * hook_pressure() - arm the hook, or not
+ * hook_pressure() - look for who fills, or not
  * @on: a CPU is under pressure or has no time to spare
  *
- * Context: process, may sleep; told every now and then.
+ * Context: any; told every now and then.
  */
 void hook_pressure(bool on)
 {
-	if (on)
-		last_on = jiffies;
-	pflow_probes_arm(&probes, on || (u32)jiffies - last_on < LATELY);
+	WRITE_ONCE(wanted, on);
 }
 
-static void unwatch_full(void)
+static void detach_all(void)
 {
-	if (!full)
-		return;
-	tracepoint_probe_unregister(full, on_full, NULL);
-	tracepoint_synchronize_unregister();
+	pflow_trace_detach(&full);
+	pflow_trace_detach(&data_ready);
 }
 
 /**
- * hook_setup() - register the hook, not armed yet
+ * hook_setup() - attach the hook; it looks at nothing yet
  *
- * Context: process, may sleep. Return: 0 or a negative error.
+ * Context: process, may sleep. Return: 0 or a negative error, and then nothing is attached.
  */
 int hook_setup(void)
 {
 	int err;
 
-	last_on = (u32)jiffies - LATELY;
-	full = pflow_tracepoint_find("udp_fail_queue_rcv_skb");
-	if (!full)
-		pr_warn("no tracepoint udp_fail_queue_rcv_skb: who fills is found a little later\n");
-	err = full ? tracepoint_probe_register(full, on_full, NULL) : 0;
+	WRITE_ONCE(wanted, false);
+	err = pflow_trace_attach(&full);
+	if (!err)
+		err = pflow_trace_attach(&data_ready);
+	probes.nr_rows = data_ready.point ? 0 : ARRAY_SIZE(rows);
+	if (!err)
+		err = pflow_probes_add(&probes);
 	if (err)
-		return err;
-	err = pflow_probes_add(&probes);
-	if (err)
-		unwatch_full();
+		detach_all();
 	return err;
 }
 
 /**
- * hook_teardown() - unregister it
+ * hook_teardown() - detach it
  *
  * Context: process, may sleep. It runs nowhere any more on return.
  */
 void hook_teardown(void)
 {
 	pflow_probes_remove(&probes);
-	unwatch_full();
+	detach_all();
 }
 
 /**

@@ -129,13 +129,13 @@ def test_who_may_read_what() -> None:
 
 def probed() -> list[str]:
     kprobes = Path("/sys/kernel/debug/kprobes/list").read_text()
-    names = ("inet_recvmsg", "inet6_recvmsg", "inet_bind", "inet6_bind", "inet_release")
+    names = ("__inet_accept", "inet_bind", "inet6_bind", "inet_release")
     return [name for name in names if f" {name}+" in kprobes]
 
 
 @inside()
 def test_the_switch() -> None:
-    assert len(probed()) == 5
+    assert len(probed()) == 4
     for _ in range(10):
         sock = udp()
         set_knob("enable", 0)
@@ -146,7 +146,7 @@ def test_the_switch() -> None:
         set_knob("enable", 0)
         set_knob("enable", 1)
         set_knob("enable", 1)
-        assert len(probed()) == 5
+        assert len(probed()) == 4
         assert entry(sock)["owner"] == str(os.getpid())
         with pressure() as full:
             assert full.early() > 0
@@ -173,14 +173,14 @@ def bounded() -> None:
 def test_the_manual_explains_all_that_status_says() -> None:
     """But for a probe that is absent, and what only a real overload has it say."""
     assert unexplained("suite: running\nsuite: walking\n") == ["suite: walking"]
-    look("sockets: ", "nice: ", "cpus: none", "probe: inet_recvmsg +idle", "suite: running")
+    look("sockets: ", "nice: ", "cpus: none", "probe: inet_bind +armed", "suite: running")
     look("dropped: ", "shedding: nobody", "raised: nobody", "granted: ")
     set_knob("enable", 0)
     look("suite: switched off")
     set_knob("enable", 1)
 
     with pressure() as full:
-        look(r"cpu \d+: under pressure", "probe: inet_bind +armed", meanwhile=full.again)
+        look(r"cpu \d+: under pressure", meanwhile=full.again)
         set_knob("filter/mode", "observe")
         look("observed: ", meanwhile=full.again)
         set_knob("filter/mode", "enforce")

@@ -218,7 +218,7 @@ def test_a_buffer_that_does_not_fill_raises_nobody() -> None:
     with starving("nice", exempt="pinned"), receiving(exempt) as full, receiving() as receiver:
         seen = Counting()
         calm()
-        # The hook is armed, by the drops at the other; a packet at a time fits.
+        # The hook looks, for the drops at the other; a packet at a time fits.
         with flood(full.port), flood(receiver.port, pause=0.05, burst=1):
             wait_for(lambda: seen["refused exempt"] > 100)
         assert seen["elected"] == 0
