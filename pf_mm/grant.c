@@ -438,7 +438,8 @@ static void fills(struct sock *sk, const struct pflow_sock *entry, bool queued)
 
 	if (grant && udp && queued)
 		count(grant, used);
-	if (!(udp ? udp_fills(grant, sk, used) : tcp_fills(grant, sk)))
+	/* Who had no room for a packet fills, whatever is in it. */
+	if (queued && !(udp ? udp_fills(grant, sk, used) : tcp_fills(grant, sk)))
 		return;
 	if (grant && !udp)
 		WRITE_ONCE(grant->peak, max(READ_ONCE(grant->peak), READ_ONCE(grant->goal)));

@@ -26,28 +26,29 @@
 #include "../common/compat/compat.h"
 #include "mm.h"
 
-/*
- * No threshold is below a quarter. Whether it is a UDP socket at all (a raw one may carry
- * the number) the table knows.
- */
+/* Whether it is a UDP socket at all (a raw one may carry the number) the table knows. */
 static __always_inline bool may_grow(const struct sock *sk)
 {
-	return sk->sk_protocol == IPPROTO_UDP &&
-	       (u32)atomic_read(&sk->sk_rmem_alloc) > (u32)READ_ONCE(sk->sk_rcvbuf) / 4 &&
-	       !size_locked(sk);
+	return sk->sk_protocol == IPPROTO_UDP && !size_locked(sk);
+}
+
+/* No threshold is below a quarter. */
+static __always_inline bool may_fill(const struct sock *sk)
+{
+	return (u32)atomic_read(&sk->sk_rmem_alloc) > (u32)READ_ONCE(sk->sk_rcvbuf) / 4;
 }
 
 /* The tracepoint promises not to change the socket; growing is our business. */
 static void on_data_ready(void *unused, const struct sock *sk)
 {
-	if (may_grow(sk))
+	if (may_fill(sk) && may_grow(sk))
 		grant_fills((struct sock *)sk, true);
 }
 
 /* What finds the buffer full will be refused, unless it grows now. */
 static __always_inline void look_before(struct sock *sk)
 {
-	if (may_grow(sk))
+	if (may_fill(sk) && may_grow(sk))
 		grant_fills(sk, atomic_read(&sk->sk_rmem_alloc) <= READ_ONCE(sk->sk_rcvbuf));
 }
 
@@ -65,6 +66,7 @@ static void notrace on_enqueue_hot(unsigned long ip, unsigned long parent_ip,
 	look_before(pflow_ftrace_argument(fregs, 0));
 }
 
+/* From 6.18 a packet is refused that does not fit, however little there is before it. */
 static void on_full(PFLOW_UDP_FAIL_ARGS)
 {
 	if (rc == -ENOMEM && may_grow(sk))

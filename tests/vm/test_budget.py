@@ -30,9 +30,9 @@ FIRST_PORT = 10_000
 
 BUDGET = 2 << 20
 OWN = 8192  # bytes that a socket has by itself
-# Of these datagrams, which cost 4352 bytes each, the second fills it, and the third what
-# it has grown to then.
-DATAGRAM, DATAGRAMS = bytes(3000), 3
+# Of these datagrams, which cost 4352 bytes each, the second fills it (from 6.18 it is refused,
+# before it is taken), and the last what it has grown to then.
+DATAGRAM, DATAGRAMS = bytes(3000), 5
 
 # What may be missing in the end. Less than an object for each socket: none is so small
 # that a hundred thousand of them fit.
@@ -175,7 +175,7 @@ def test_the_budget_holds_for_a_hundred_thousand_sockets() -> None:
         wait_for(lambda: tracked() == sockets, 30)
         # Exhausted: not even the least step was left to be given.
         assert metric("packetflow_mm_granted_bytes_peak")[""] > BUDGET - OWN // 2
-        assert refused()["budget"] > SOCKETS // 100
+        assert refused()["budget"] > SOCKETS // 100, refused()
         assert given_back()["reclaimed"] > 0
         assert given_back()["closed"] > 0
         assert refused()["memory"] == 0  # which would have kept the budget for us
