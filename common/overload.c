@@ -48,8 +48,8 @@
 #define PERIOD		(HZ / 10)
 #define BUSY_US		50000	/* a shorter look tells nothing */
 #define BUSY_IDLE	8	/* busy is who was idle for less than 1/8 of the time */
-#define LEARN_FIRST	2	/* periods of pressure */
-#define LEARN_AGAIN	50
+#define LEARN_EVERY	HZ
+#define LEARN_FOR	(HZ / 10)
 #define REST		HZ
 #define SAMPLE_MS	60
 #define SAMPLE_EVERY	(10 * HZ)
@@ -77,7 +77,7 @@ static bool sampling;
 static bool sample_asked;
 static bool learn_asked;
 static u32 last_sample;
-static u32 last_learnt;
+static u64 last_learnt;
 static u32 last_scan;
 
 static void renew(struct pflow_load *load)
@@ -352,37 +352,37 @@ static bool due(u32 last, u32 every)
 }
 
 /*
- * Under pressure owners are learnt at once, and looked at again now and then:
- * learning at every receive call would cost just those who have too little.
+ * Under pressure owners are learnt at once, and looked at again every second: learning at
+ * every receive call would cost just those who have too little. A look has its length,
+ * however often the estimator is woken meanwhile.
  */
-static bool learning(bool pressed, bool busy, unsigned int round)
+static bool learning(bool pressed, bool busy)
 {
-	bool asked = (pressed || busy) && READ_ONCE(learn_asked) && due(last_learnt, HZ);
+	bool wanted = pressed || (busy && READ_ONCE(learn_asked));
+	u64 now = get_jiffies_64();	/* there may be none for months */
 
-	if (!asked && (!pressed || (round >= LEARN_FIRST && round % LEARN_AGAIN)))
-		return false;
-	WRITE_ONCE(learn_asked, false);
-	last_learnt = jiffies;
-	return true;
+	if (wanted && now - last_learnt > LEARN_EVERY) {
+		WRITE_ONCE(learn_asked, false);
+		last_learnt = now;
+	}
+	return now - last_learnt <= LEARN_FOR;
 }
 
 static void estimator(struct work_struct *work)
 {
-	static unsigned int round;	/* of pressure */
+	static bool before;	/* was there pressure */
 	bool pressed = look_at_all(), busy = look_for_busy(), learn;
 	unsigned long delay;
 
-	if (!pressed)
-		round = 0;
 	sample(!pressed && !sampling && due(last_sample, SAMPLE_EVERY));
-	learn = learning(pressed, busy, round) || (sampling && sample_asked);
+	learn = learning(pressed, busy) || (sampling && sample_asked);
 	pflow_probes_watch(learn || sampling, learn);
 	pflow_modules_pressure(busy || pressed);
-	if (due(last_scan, pressed && !round ? SCAN_APART : SCAN_EVERY)) {
+	if (due(last_scan, pressed && !before ? SCAN_APART : SCAN_EVERY)) {
 		pflow_scan();
 		last_scan = jiffies;
 	}
-	round += pressed;
+	before = pressed;
 	delay = sampling && !pressed ? msecs_to_jiffies(SAMPLE_MS) : PERIOD;
 	queue_delayed_work(queue, &estimator_work, delay);
 }
@@ -427,6 +427,7 @@ int pflow_overload_setup(void)
 	if (err)
 		goto napi_poll;
 	last_sample = (u32)jiffies - SAMPLE_EVERY - 1;
+	last_learnt = get_jiffies_64() - LEARN_EVERY - 1;
 	last_scan = (u32)jiffies - SCAN_EVERY - 1;
 	queue_delayed_work(queue, &estimator_work, 0);
 	return 0;
