@@ -308,11 +308,11 @@ static void sample(bool on)
 	u32 now = jiffies;
 	int cpu;
 
+	if (sampling && !on)
+		WRITE_ONCE(sample_asked, false);
 	sampling = on;
 	if (on)
 		last_sample = now;
-	else
-		WRITE_ONCE(sample_asked, false);
 	for_each_possible_cpu(cpu) {
 		struct pflow_load *load = per_cpu_ptr(&pflow_load, cpu);
 
@@ -374,10 +374,10 @@ static void estimator(struct work_struct *work)
 	bool pressed = look_at_all(), busy = look_for_busy(), learn;
 	unsigned long delay;
 
-	sample(!pressed && !sampling && due(last_sample, SAMPLE_EVERY));
+	sample(!pressed && due(READ_ONCE(last_sample), SAMPLE_EVERY));
 	learn = learning(pressed, busy) || (sampling && sample_asked);
-	pflow_probes_watch(learn || sampling, learn);
 	pflow_modules_pressure(busy || pressed);
+	pflow_probes_watch(learn || sampling, learn);
 	if (due(last_scan, pressed && !before ? SCAN_APART : SCAN_EVERY)) {
 		pflow_scan();
 		last_scan = jiffies;

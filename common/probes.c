@@ -17,8 +17,8 @@
  * On the receive calls something is done only while somebody looks (overload, or the
  * estimator's short sample); the others run once a socket. From 6.3 there is a tracepoint
  * for all receive calls, which they pass as they return. Before, even a call that does
- * nothing costs half a percent of a packet: there they are armed when they are needed, and
- * stay so until they were not for a minute.
+ * nothing costs half a percent of a packet: there they are armed when they are first needed,
+ * and stay so, as disarming waits for every task to sleep.
  */
 #include <linux/err.h>
 #include <linux/kprobes.h>
@@ -29,8 +29,6 @@
 
 #include "compat/compat.h"
 #include "internal.h"
-
-#define LATELY	(60 * HZ)
 
 static struct socket *socket_argument(struct pt_regs *regs, unsigned int n)
 {
@@ -64,7 +62,6 @@ static int on_accept(struct kprobe *kp, struct pt_regs *regs)
 }
 
 static bool watching __read_mostly;
-static u32 last_needed;	/* jiffies */
 
 static void learn_receiver(const struct socket *sock)
 {
@@ -157,8 +154,8 @@ static int arm(struct pflow_probe *probe)
 	if (probe->hot) {
 		ops = pflow_ftrace_attach(probe->kp.addr, probe->hot);
 		if (IS_ERR(ops))
-			pr_warn("no ftrace at %s (error %ld): a kprobe costs every packet more\n",
-				probe->symbol, PTR_ERR(ops));
+			pr_warn_ratelimited("no ftrace at %s (error %ld): a kprobe costs every packet more\n",
+					    probe->symbol, PTR_ERR(ops));
 	}
 	if (!IS_ERR(ops)) {
 		probe->ops = ops;
@@ -291,7 +288,6 @@ int pflow_probes_setup(void)
 	int err;
 
 	WRITE_ONCE(watching, false);
-	last_needed = jiffies;
 	err = receive_calls_setup();
 	if (err)
 		return err;
@@ -313,7 +309,7 @@ void pflow_probes_teardown(void)
 }
 
 /* One that cannot be armed now is tried again the next time that it is needed. */
-static void arm_receive_calls(bool on)
+static void arm_receive_calls(void)
 {
 	unsigned int i;
 
@@ -321,9 +317,7 @@ static void arm_receive_calls(bool on)
 	for (i = 0; i < ARRAY_SIZE(receive_rows); i++) {
 		struct pflow_probe *probe = &receive_rows[i];
 
-		if (!on)
-			disarm(probe);
-		else if (probe->present && !probe->armed)
+		if (probe->present && !probe->armed)
 			arm(probe);
 	}
 	mutex_unlock(&tables_lock);
@@ -339,12 +333,8 @@ static void arm_receive_calls(bool on)
 void pflow_probes_watch(bool on, bool needed)
 {
 	WRITE_ONCE(watching, on);
-	if (received.point)
-		return;
-	if (needed)
-		last_needed = jiffies;
-	if (needed || time_after32((u32)jiffies, last_needed + LATELY))
-		arm_receive_calls(needed);
+	if (needed && !received.point)
+		arm_receive_calls();
 }
 
 static const char *probe_state(const struct pflow_probe *probe)

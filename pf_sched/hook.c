@@ -104,7 +104,7 @@ static void notrace on_readable_hot(unsigned long ip, unsigned long parent_ip,
 /* Of UDP-Lite too; on 6.1 of IPv4 alone. */
 static void on_full(PFLOW_UDP_FAIL_ARGS)
 {
-	if (rc == -ENOMEM && ours(sk))
+	if (rc == -ENOMEM && ours(sk) && boost_fills(sk))
 		boost_consider(sk);
 }
 
