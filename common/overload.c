@@ -375,7 +375,7 @@ static void estimator(struct work_struct *work)
 	unsigned long delay;
 
 	sample(!pressed && due(READ_ONCE(last_sample), SAMPLE_EVERY));
-	learn = learning(pressed, busy) || (sampling && sample_asked);
+	learn = learning(pressed, busy) || (sampling && READ_ONCE(sample_asked));
 	pflow_modules_pressure(busy || pressed);
 	pflow_probes_watch(learn || sampling, learn);
 	if (due(last_scan, pressed && !before ? SCAN_APART : SCAN_EVERY)) {

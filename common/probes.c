@@ -8,9 +8,9 @@
  * and where something is wanted at times these are the moments when CPUs are short. So
  * nearly all stay armed as long as the suite runs, and look at a flag first.
  *
- * pf_common's own handlers run with preemption off, in the context of the caller; here that
- * is always a system call (or the last close of a file), and the caller holds
- * the socket that its first argument names. They read, they never change what
+ * pf_common's own handlers run in the context of the caller, in a kprobe with preemption off,
+ * else as it is there; here that is always a system call (or the last close of a file), and the
+ * caller holds the socket that its first argument names. They read, they never change what
  * the kernel does. A hit can be missed; then the next one, or a scan, learns
  * the same thing.
  *
