@@ -8,7 +8,9 @@ from rig.kernels import SERIES
 KERNELS = (*SERIES, "debug")
 
 # How long a case takes is the host's affair.
-hypothesis.settings.register_profile("packetflow", deadline=None)
+hypothesis.settings.register_profile(
+    "packetflow", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+)
 hypothesis.settings.load_profile("packetflow")
 
 

@@ -3,7 +3,7 @@
 
 from dataclasses import dataclass
 
-from hypothesis import assume, given
+from hypothesis import given
 from hypothesis import strategies as st
 from unit.policy import (
     DEADLINE,
@@ -25,10 +25,22 @@ from unit.policy import (
 
 words = st.integers(0, 2**32 - 1)
 sizes = st.integers(1, SIZE_MOST)
+# A buffer's size, and how much of it is its owner's own.
+buffers = st.tuples(sizes, sizes).map(lambda pair: (max(pair), min(pair)))
+# The same and what was used of it, so little that it shrinks.
+unused_buffers = st.integers(4, SIZE_MOST).flatmap(
+    lambda size: st.tuples(st.just(size), st.integers(3, size - 1), st.integers(0, size // 3))
+)
 defaults = st.integers(4 << 10, SIZE_MOST)
 scales = st.integers(10, 10_000)
 ranks = st.integers(0, RANKS - 1)
 reliefs = st.integers(0, 1_000_000)
+# A buffer, its arrivals, and a relief within which they fill at most three quarters of it.
+reliefs_in_time = st.tuples(sizes, words).flatmap(
+    lambda pair: st.tuples(
+        *map(st.just, pair), st.integers(0, min(1_000_000, pair[0] * 750 // max(pair[1], 1)))
+    )
+)
 
 
 @given(st.integers(-20, 19))
@@ -84,12 +96,11 @@ def test_who_is_sent_more_grows_sooner(size: int, a: int, b: int, relief: int) -
     assert size_threshold(size, low, relief) <= size_threshold(size, low, relief // 2)
 
 
-@given(sizes, words, reliefs)
-def test_no_overflow_while_relief_is_under_way(size: int, rate: int, relief: int) -> None:
+@given(reliefs_in_time)
+def test_no_overflow_while_relief_is_under_way(case: tuple[int, int, int]) -> None:
     """What comes meanwhile fits above the threshold, wherever that is the formula's own."""
-    threshold = size_threshold(size, rate, relief)
-    assume(threshold > size // 4)
-    assert threshold + rate * relief // 1000 <= size
+    size, rate, relief = case
+    assert size_threshold(size, rate, relief) + rate * relief // 1000 <= size
 
 
 @given(sizes, words, words, reliefs)
@@ -111,21 +122,21 @@ def test_few_steps_reach_the_limit(size: int, most: int, rate: int, relief: int)
     assert size >= most
 
 
-@given(sizes, sizes, words)
-def test_what_shrinks_keeps_its_own_and_what_was_used(size: int, own: int, used: int) -> None:
-    assume(own <= size)
+@given(buffers, words)
+def test_what_shrinks_keeps_its_own_and_what_was_used(buffer: tuple[int, int], used: int) -> None:
+    size, own = buffer
     shrunk = size_shrunk(size, own, used)
     assert own <= shrunk <= size
     if shrunk < size:
         assert used < shrunk
 
 
-@given(sizes, sizes, words, words, reliefs)
-def test_no_oscillation(size: int, own: int, used: int, rate: int, relief: int) -> None:
+@given(unused_buffers, reliefs)
+def test_no_oscillation(buffer: tuple[int, int, int], relief: int) -> None:
     """The same load that let a buffer shrink does not let it grow, nor shrink further."""
-    assume(own <= size)
+    size, own, used = buffer
     shrunk = size_shrunk(size, own, used)
-    assume(shrunk < size and shrunk > 2)
+    assert shrunk < size
     assert used <= size_threshold(shrunk, 0, relief)
     assert size_shrunk(shrunk, own, used) == shrunk
     # And what has just grown, from a buffer filled to its threshold, stays.
@@ -134,10 +145,10 @@ def test_no_oscillation(size: int, own: int, used: int, rate: int, relief: int) 
     assert size_shrunk(grown, own, filled) == grown
 
 
-@given(sizes, sizes, words)
-def test_in_time_all_comes_back(size: int, own: int, used: int) -> None:
+@given(buffers, words)
+def test_in_time_all_comes_back(buffer: tuple[int, int], used: int) -> None:
     """Unless it is used: one look gives back all but twice what was used."""
-    assume(own <= size)
+    size, own = buffer
     assert size_shrunk(size, own, 0) == own
     if used * 3 <= size:
         assert size_shrunk(size, own, used) == min(size, max(own, 2 * used))
@@ -153,9 +164,9 @@ def test_a_content_does_not_wait_longer_than_allowed(most: int, drain: int, max_
         assert bound == most
 
 
-@given(sizes, sizes, words)
-def test_unused_is_what_neither_it_nor_its_packets_need(size: int, own: int, used: int) -> None:
-    assume(own <= size)
+@given(buffers, words)
+def test_unused_is_what_neither_it_nor_its_packets_need(buffer: tuple[int, int], used: int) -> None:
+    size, own = buffer
     unused = size_unused(size, own, used)
     assert 0 <= unused <= size - own
     if unused:
