@@ -420,30 +420,39 @@ static bool tcp_fills(const struct mm_grant *grant, const struct sock *sk)
 	       window - left > pflow_size_threshold(window, 0, 0);
 }
 
-/*
- * What was just queued is still counted as on its way there, from 6.18, when its queueing
- * is told of: only who was refused is judged by both.
- */
-static u32 udp_used(const struct sock *sk, bool queued)
+/* Counts what was queued, too. */
+static bool fills(struct mm_grant *grant, const struct sock *sk, bool queued)
 {
-	return queued ? (u32)atomic_read(&sk->sk_rmem_alloc) : pflow_rmem(sk);
+	/* Who had no room for a packet fills, whatever is in it. */
+	if (!queued)
+		return true;
+	if (sk->sk_protocol == IPPROTO_UDP) {
+		/* From 6.18 what is told of here is still counted as on its way, too. */
+		u32 used = atomic_read(&sk->sk_rmem_alloc);
+
+		if (grant)
+			count(grant, used);
+		return udp_fills(grant, sk, used);
+	}
+	if (!tcp_fills(grant, sk))
+		return false;
+	if (grant)
+		WRITE_ONCE(grant->peak, max(READ_ONCE(grant->peak), READ_ONCE(grant->goal)));
+	return true;
 }
 
-static void fills(struct sock *sk, const struct pflow_sock *entry, bool queued)
+/* A grant is made where there is none. */
+static void relieve(struct sock *sk, const struct mm_grant *grant)
 {
-	bool udp = entry->protocol == IPPROTO_UDP;
-	struct mm_grant *grant = find(sk);
-	u32 used = udp ? udp_used(sk, queued) : 0;
+	const struct pflow_sock *entry = pflow_sock_find(sk);
+	struct mm_grant *found;
 	unsigned long irq;
 
-	if (grant && udp && queued)
-		count(grant, used);
-	/* Who had no room for a packet fills, whatever is in it. */
-	if (queued && !(udp ? udp_fills(grant, sk, used) : tcp_fills(grant, sk)))
-		return;
-	if (grant && !udp)
-		WRITE_ONCE(grant->peak, max(READ_ONCE(grant->peak), READ_ONCE(grant->goal)));
-	if (grant && time_before32((u32)jiffies, READ_ONCE(grant->retry)))
+	/*
+	 * In the table are sockets of processes. One of the kernel's would not keep its
+	 * namespace, which it must not outlive: it may not be held.
+	 */
+	if (!entry || !sk->sk_net_refcnt || mm_exempt(READ_ONCE(inet_sk(sk)->inet_num)))
 		return;
 	/* The lock would be all CPUs' for each packet of each socket that fills. */
 	if (!grant && !READ_ONCE(pool_size)) {
@@ -451,31 +460,32 @@ static void fills(struct sock *sk, const struct pflow_sock *entry, bool queued)
 		return;
 	}
 	raw_spin_lock_irqsave(&grants_lock, irq);
-	grant = find(sk) ?: begin(sk, entry);
-	if (grant)
-		grow(grant, entry);
+	found = find(sk) ?: begin(sk, entry);
+	if (found)
+		grow(found, entry);
 	raw_spin_unlock_irqrestore(&grants_lock, irq);
 }
 
 /**
  * grant_fills() - a socket's buffer may be over its threshold
- * @sk: any UDP or TCP socket; the caller has it under RCU, of TCP its lock
+ * @sk: UDP or TCP, or a raw socket that bears the number of UDP; the caller has it under
+ *	RCU, of TCP its lock
  * @queued: for a packet that was queued, and not refused
+ *
+ * Under overload this is passed by each packet, and what it takes is taken from who
+ * receives: so a grant is looked for first, which mostly says that nothing is to be done.
  *
  * Context: any but NMI.
  */
 void grant_fills(struct sock *sk, bool queued)
 {
-	struct pflow_sock *entry;
+	struct mm_grant *grant;
 
 	rcu_read_lock();
-	/*
-	 * In the table are sockets of processes. One of the kernel's would not keep its
-	 * namespace, which it must not outlive: it may not be held.
-	 */
-	entry = pflow_sock_find(sk);
-	if (entry && sk->sk_net_refcnt && !mm_exempt(READ_ONCE(inet_sk(sk)->inet_num)))
-		fills(sk, entry, queued);
+	grant = find(sk);
+	if (fills(grant, sk, queued) &&
+	    !(grant && time_before32((u32)jiffies, READ_ONCE(grant->retry))))
+		relieve(sk, grant);
 	rcu_read_unlock();
 }
 
