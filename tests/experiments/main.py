@@ -6,9 +6,10 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from experiments import cost, curve, demo, election, result, runner, s1, show, t1, t1b
+from experiments import cost, curve, demo, election, profile, result, runner, s1, show, t1, t1b
 from experiments.arms import SETTINGS
 from experiments.progress import Say
+from experiments.u1 import COUNTED_PPS
 from rig.kernels import REPO, SERIES, kernel
 from rig.machine import emulated
 from rig.traffic import TOOLS
@@ -63,6 +64,12 @@ def parser() -> argparse.ArgumentParser:
     add_common(command)
     command = commands.add_parser("election", help="instructions of a boost, deterministic")
     command.set_defaults(do=run_election)
+    add_common(command)
+    command = commands.add_parser("profile", help=profile.ABOUT)
+    add_seconds(command, profile.SECONDS)
+    add_pps(command, f"{COUNTED_PPS}")
+    command.add_argument("--arms", default=profile.ARMS, help=f"joined by commas ({profile.ARMS})")
+    command.set_defaults(do=run_profile)
     add_common(command)
     command = commands.add_parser("demo", help="U1 and U1w, stock against PacketFlow")
     add_load(command, sorted(TOOLS), "as of the experiments")
@@ -181,6 +188,11 @@ def run_cost(options: argparse.Namespace) -> None:
 
 def run_election(options: argparse.Namespace) -> None:
     keep(options, election.run(kernel(options.kernel), Say()))
+
+
+def run_profile(options: argparse.Namespace) -> None:
+    arms, pps = options.arms.split(","), options.pps or COUNTED_PPS
+    keep(options, profile.run(kernel(options.kernel), arms, options.seconds, pps, Say()))
 
 
 def run_demo(options: argparse.Namespace) -> None:

@@ -3,11 +3,12 @@
 
 from __future__ import annotations
 
-from experiments import cost, election, result, s1, t1, t1b
+from experiments import cost, election, profile, result, s1, t1, t1b
 
 TABLES = {
     "cost": cost.table,
     "election": election.table,
+    "profile": profile.table,
     "B1": result.buffer_table,
     "S1": s1.table,
     "T1b": t1b.table,

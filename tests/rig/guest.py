@@ -13,14 +13,17 @@ happens in it takes the same time on any host, whatever else that does. The send
 is in the guest as well, on a processor of its own beyond `cpus`. Since QEMU's processors
 take turns in that time, a task that only computes keeps a last one busy, and a machine of
 one processor has a third of the billion instructions a second, whatever the sender does.
+A plugin of QEMU (src/instructions.c) can count them by address.
 """
 
 import errno
 import os
 import re
 import signal
+import struct
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Mapping
 from concurrent.futures import Future
 from contextlib import ExitStack
@@ -99,6 +102,7 @@ class Guest:
         memory_mib: int = 1024,
         queues: int = 1,
         icount: bool = False,
+        plugin: Path | None = None,
         link: bool = True,
         card: str = VIRTIO,
         dilation: float = 1,
@@ -109,6 +113,7 @@ class Guest:
         self.queues = queues
         self._memory_mib = memory_mib
         self._icount = icount
+        self._plugin = plugin
         self._link = link
         self._card = card
         self.wired = link and icount  # the sender is inside
@@ -155,6 +160,18 @@ class Guest:
         first, end = self.cpus, self.cpus + OTHERS
         return f"isolcpus={first}-{end - 1} irqaffinity=0-{first - 1} tsc=reliable"
 
+    @property
+    def _counts(self) -> Path:
+        return self._directory / "instructions"
+
+    def instructions(self) -> Counter[int]:
+        """What all processors executed so far, by address, as the plugin counts it."""
+        found: Counter[int] = Counter()
+        for address, _, executed in struct.iter_unpack("=3Q", self._counts.read_bytes()):
+            if executed:
+                found[address] += executed
+        return found
+
     def _make_sender(self) -> None:
         """The sender's network namespace, its device's interrupts on its processor, and the
         task that is always busy."""
@@ -199,6 +216,7 @@ class Guest:
                 network=network,
                 dilation=self.dilation,
                 options=self._wired_options() if self.wired else "",
+                plugin=f"{self._plugin},counts={self._counts}" if self._plugin else "",
             )
             try:
                 trial = "kvm" in accelerator and not last

@@ -35,6 +35,7 @@ class Machine:
         network: list[str],
         dilation: float = 1,
         options: str = "",
+        plugin: str = "",
     ) -> None:
         share = "local,readonly=on,security_model=passthrough,multidevs=remap"
         arguments = [
@@ -54,6 +55,7 @@ class Machine:
             *("-fsdev", f"{share},id=repo,path={REPO}"),
             *("-device", "virtio-9p-pci,fsdev=repo,mount_tag=repo"),
             *network,
+            *(("-plugin", plugin) if plugin else ()),
         ]
         self._errors = directory / "errors"
         with self._errors.open("wb") as errors:

@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """The experiments' arithmetic: parsers, rates, and accounts that close."""
 
+from collections import Counter
+
 import pytest
-from experiments import chart, cost, counters, h1, result, t1
+from experiments import chart, cost, counters, h1, profile, result, t1
 from experiments.arms import SETTINGS, Arm, arms
 from experiments.measure import Account, Load, Run, account, rates
 from experiments.settings import Modules
@@ -47,6 +49,26 @@ def test_early_drops_are_read_by_column_name_and_for_udp_only() -> None:
     assert found[5000] == {"overload": 1, "harm": 2, "full": 3}
     assert sum(found[5001].values()) == 7
     assert sum(found[5002].values()) == 0
+
+
+def test_instructions_belong_to_the_function_before_them() -> None:
+    kallsyms = (
+        "ffffffff81000100 T second\n"
+        "ffffffff81000000 t first\n"
+        "ffffffff81000180 D data\n"
+        "ffffffffc0000000 t ours\t[pf_mm]\n"
+    )
+    executed = Counter(
+        {
+            0xFFFFFFFF81000000: 1,
+            0xFFFFFFFF810000FF: 2,
+            0xFFFFFFFF81000190: 4,
+            0xFFFFFFFFC0000010: 8,
+            0x401000: 16,
+        }
+    )
+    found = profile.by_function(executed, kallsyms)
+    assert found == {"first": 3, "second": 4, "ours[pf_mm]": 8, profile.USER: 16}
 
 
 def test_udp_queues() -> None:

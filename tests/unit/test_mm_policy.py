@@ -26,9 +26,9 @@ from unit.policy import (
 words = st.integers(0, 2**32 - 1)
 sizes = st.integers(1, SIZE_MOST)
 # A buffer's size, and how much of it is its owner's own.
-buffers = st.tuples(sizes, sizes).map(lambda pair: (max(pair), min(pair)))
+owned = st.tuples(sizes, sizes).map(lambda pair: (max(pair), min(pair)))
 # The same and what was used of it, so little that it shrinks.
-unused_buffers = st.integers(4, SIZE_MOST).flatmap(
+owned_unused = st.integers(4, SIZE_MOST).flatmap(
     lambda size: st.tuples(st.just(size), st.integers(3, size - 1), st.integers(0, size // 3))
 )
 defaults = st.integers(4 << 10, SIZE_MOST)
@@ -122,7 +122,7 @@ def test_few_steps_reach_the_limit(size: int, most: int, rate: int, relief: int)
     assert size >= most
 
 
-@given(buffers, words)
+@given(owned, words)
 def test_what_shrinks_keeps_its_own_and_what_was_used(buffer: tuple[int, int], used: int) -> None:
     size, own = buffer
     shrunk = size_shrunk(size, own, used)
@@ -131,7 +131,7 @@ def test_what_shrinks_keeps_its_own_and_what_was_used(buffer: tuple[int, int], u
         assert used < shrunk
 
 
-@given(unused_buffers, reliefs)
+@given(owned_unused, reliefs)
 def test_no_oscillation(buffer: tuple[int, int, int], relief: int) -> None:
     """The same load that let a buffer shrink does not let it grow, nor shrink further."""
     size, own, used = buffer
@@ -145,7 +145,7 @@ def test_no_oscillation(buffer: tuple[int, int, int], relief: int) -> None:
     assert size_shrunk(grown, own, filled) == grown
 
 
-@given(buffers, words)
+@given(owned, words)
 def test_in_time_all_comes_back(buffer: tuple[int, int], used: int) -> None:
     """Unless it is used: one look gives back all but twice what was used."""
     size, own = buffer
@@ -164,7 +164,7 @@ def test_a_content_does_not_wait_longer_than_allowed(most: int, drain: int, max_
         assert bound == most
 
 
-@given(buffers, words)
+@given(owned, words)
 def test_unused_is_what_neither_it_nor_its_packets_need(buffer: tuple[int, int], used: int) -> None:
     size, own = buffer
     unused = size_unused(size, own, used)
