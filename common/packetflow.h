@@ -93,7 +93,6 @@ struct pflow_sock {
 	bool autogroup;			/* @group is an autogroup */
 	u8 family;
 	u8 protocol;
-	u8 asked;			/* pf_sched for a boost; the end of jiffies */
 	u16 local_port;			/* host order */
 	u16 remote_port;
 	u32 netns;			/* inode number */

@@ -422,30 +422,31 @@ static int elect(struct pflow_sock *entry, struct sock *sk)
  * @sk: it; the caller holds it
  *
  * Context: softirq, or process with softirqs off; no run-queue lock held.
+ * Return: whether it was considered; not where somebody else considers just now.
  */
-void boost_consider(struct sock *sk)
+bool boost_consider(struct sock *sk)
 {
+	bool considered = true;
 	struct pflow_sock *entry;
 	unsigned long irq;
 	int refusal;
 
 	rcu_read_lock();
 	entry = pflow_sock_find(sk);
-	if (!entry)
+	/* The thread looks after who is raised already. */
+	if (!entry || test_bit(PFLOW_SOCK_PP, &entry->flags))
 		goto out;
-	if (test_bit(PFLOW_SOCK_PP, &entry->flags))
-		goto out;	/* already; the thread looks after it */
-	/* Of a socket's packets one a jiffy speaks for all; and nobody waits here. */
-	if (READ_ONCE(entry->asked) == (u8)jiffies ||
-	    !raw_spin_trylock_irqsave(&slots_lock, irq))
+	/* Nobody waits here. */
+	considered = raw_spin_trylock_irqsave(&slots_lock, irq);
+	if (!considered)
 		goto out;
-	WRITE_ONCE(entry->asked, (u8)jiffies);
 	refusal = elect(entry, sk);
 	if (refusal >= 0)
 		refused[refusal]++;
 	raw_spin_unlock_irqrestore(&slots_lock, irq);
 out:
 	rcu_read_unlock();
+	return considered;
 }
 
 static void repair_child(const struct slot *slot, const struct task_struct *parent,

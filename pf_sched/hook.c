@@ -17,6 +17,7 @@
  * Context: softirq, or process, with softirqs off or, of TCP, on; preemption may be on. The
  * caller holds the socket, or has it under RCU.
  */
+#include <linux/hash.h>
 #include <linux/in.h>
 #include <net/inet_sock.h>
 #include <net/tcp.h>
@@ -24,6 +25,15 @@
 #include "../common/compat/compat.h"
 #include "sched.h"
 
+#define ASKED	16	/* a power of two */
+
+/* A socket that a boost was asked for, by its hash: compared, never followed. */
+struct asked {
+	const struct sock *sk;
+	u32 at;		/* jiffies */
+};
+
+static DEFINE_PER_CPU(struct asked [ASKED], asked);
 static DEFINE_PER_CPU(u64, below);
 static bool wanted __read_mostly;
 
@@ -68,12 +78,39 @@ static bool ours(const struct sock *sk)
 	       (sk->sk_type == SOCK_STREAM && sk->sk_protocol == IPPROTO_TCP);
 }
 
+static struct asked *asked_for(const struct sock *sk)
+{
+	return raw_cpu_ptr(&asked[hash_ptr(sk, ilog2(ASKED))]);
+}
+
+/*
+ * Of a socket's packets one a jiffy speaks for all that one CPU delivers: under overload
+ * what each of them takes is taken from the receivers. Whoever is migrated between two of
+ * these words asks once too often, or a jiffy late.
+ */
+static bool asked_lately(const struct sock *sk)
+{
+	const struct asked *last = asked_for(sk);
+
+	return READ_ONCE(last->sk) == sk && READ_ONCE(last->at) == (u32)jiffies;
+}
+
+static void ask(struct sock *sk)
+{
+	struct asked *last = asked_for(sk);
+
+	if (!boost_consider(sk))
+		return;
+	WRITE_ONCE(last->sk, sk);
+	WRITE_ONCE(last->at, (u32)jiffies);
+}
+
 static void look(struct sock *sk)
 {
-	if (!ours(sk))
+	if (!ours(sk) || asked_lately(sk))
 		return;
 	if (boost_fills(sk))
-		boost_consider(sk);
+		ask(sk);
 	else
 		this_cpu_inc(below);
 }
@@ -104,8 +141,8 @@ static void notrace on_readable_hot(unsigned long ip, unsigned long parent_ip,
 /* Of UDP-Lite too; on 6.1 of IPv4 alone. */
 static void on_full(PFLOW_UDP_FAIL_ARGS)
 {
-	if (rc == -ENOMEM && ours(sk) && boost_fills(sk))
-		boost_consider(sk);
+	if (rc == -ENOMEM && ours(sk) && !asked_lately(sk) && boost_fills(sk))
+		ask(sk);
 }
 
 static struct pflow_trace data_ready = { "sk_data_ready", on_data_ready };

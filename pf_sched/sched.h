@@ -137,7 +137,7 @@ void fork_teardown(void);
 /* elect.c */
 int boost_setup(void);
 void boost_teardown(void);
-void boost_consider(struct sock *sk);
+bool boost_consider(struct sock *sk);
 void boost_child(const struct task_struct *parent, struct task_struct *child);
 void boost_status(struct seq_file *m);
 void boost_metrics(struct seq_file *m);
