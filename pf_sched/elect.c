@@ -426,8 +426,8 @@ static int elect(struct pflow_sock *entry, struct sock *sk)
  */
 bool boost_consider(struct sock *sk)
 {
-	bool considered = true;
 	struct pflow_sock *entry;
+	bool considered = true;
 	unsigned long irq;
 	int refusal;
 
@@ -437,9 +437,10 @@ bool boost_consider(struct sock *sk)
 	if (!entry || test_bit(PFLOW_SOCK_PP, &entry->flags))
 		goto out;
 	/* Nobody waits here. */
-	considered = raw_spin_trylock_irqsave(&slots_lock, irq);
-	if (!considered)
+	if (!raw_spin_trylock_irqsave(&slots_lock, irq)) {
+		considered = false;
 		goto out;
+	}
 	refusal = elect(entry, sk);
 	if (refusal >= 0)
 		refused[refusal]++;
