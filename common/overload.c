@@ -210,7 +210,9 @@ static void on_kfree_skb(PFLOW_KFREE_SKB_ARGS)
 
 	if (likely(reason != SKB_DROP_REASON_SOCKET_RCVBUFF))
 		return;
-	if (READ_ONCE(load->resting) && time_before32((u32)jiffies, READ_ONCE(load->rest_until)))
+	/* Mostly it is pressed already. */
+	if (READ_ONCE(load->pressed) ||
+	    (READ_ONCE(load->resting) && time_before32((u32)jiffies, READ_ONCE(load->rest_until))))
 		renew(load);
 	else
 		pflow_load_raise(cpu);
