@@ -15,7 +15,6 @@ a drop nobody reads the socket, whose buffer is full:
     sched_idle, mm_idle, all_idle    the same for the other modules, once built
     sched_busy, mm_busy, all_busy    so long that the processor counts as one without idle
                   time, at which pf_sched and pf_mm arm their hooks
-    sched_full, mm_full    dropped at the full socket by the kernel, those loaded
     disabled      received, pf_common and pf_filter loaded, enable = 0
     early_drop    dropped by pf_filter since the socket is full
     stock_100k, filter_100k    received, with 100 000 more sockets open, of which pf_common
@@ -103,7 +102,6 @@ def cost_arms(modules: list[str]) -> dict[str, CostArm]:
     armed = [name for name in ("pf_sched", "pf_mm") if name in modules]
     for name in armed:
         arms[f"{name.removeprefix('pf_')}_busy"] = CostArm(Modules(name), packets=LONG)
-        arms[f"{name.removeprefix('pf_')}_full"] = CostArm(Modules(name), flood=True)
     if armed:
         arms["all_busy"] = CostArm(Modules(), packets=LONG)
     if "pf_filter" in modules:
