@@ -26,7 +26,8 @@ from rig.traffic import LIGHT, programs
 OFFERED_PPS = 8_000
 NEED = 0.54  # share of the processor
 COMPETITORS = 4
-CALIBRATION_ROUNDS = 3
+CALIBRATION_ROUNDS, CALIBRATION_TRIES = 3, 10
+SATURATED = 0.9  # whoever takes so much could use more, so it tells nothing of the loops
 CALIBRATION_SECONDS = 1.0
 
 H1 = Load(ports=(5000,), nices=(0,), pps=OFFERED_PPS, competitors=COMPETITORS)
@@ -44,18 +45,32 @@ def calibration(
     """By loops a packet, the share that a receiver takes from a task that only computes.
 
     An idle processor would not tell: to fall asleep and wake up costs time of its own.
-    From what it takes without any work on, the share grows with the loops; the last of
-    them come near the need, where there is work that does.
+    What a loop takes while nothing is received is only a first guess.
     """
     loops_per_us = float(guest.run([str(programs() / "udp_recv"), "--calibrate"]).out)
-    shares = {0: taken(guest, pps, 0)}
+    return fitted(need, 1e6 / pps * loops_per_us, lambda loops: taken(guest, pps, loops), say)
+
+
+def fitted(
+    need: float, fill: float, share_of: Callable[[int], float], say: Callable[[str], None]
+) -> dict[int, float]:
+    """Shares by loops, the last of them near the need, where there is work that does.
+
+    From what is taken without any work on, the share grows with the loops.
+    fill: about as many as would take the whole processor
+    """
+    shares = {0: share_of(0)}
     say(f"without work the receiver takes {shares[0]:.0%} of the processor")
-    loops = round((need - shares[0]) * 1e6 / pps * loops_per_us)
-    for _ in range(CALIBRATION_ROUNDS):
-        if loops <= 0:
+    loops = round((need - shares[0]) * fill)
+    for _ in range(CALIBRATION_TRIES):
+        if loops <= 0 or len(shares) > CALIBRATION_ROUNDS:
             break
-        shares[loops] = taken(guest, pps, loops)
-        say(f"work: with {loops} loops a packet it takes {shares[loops]:.0%}")
+        share = share_of(loops)
+        say(f"work: with {loops} loops a packet it takes {share:.0%}")
+        if share > SATURATED:
+            loops //= 2
+            continue
+        shares[loops] = share
         loops = loops_for(need, shares)
     return shares
 

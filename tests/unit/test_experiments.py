@@ -234,6 +234,18 @@ def test_loops_are_found_by_what_others_took(without: float, slope: float, at: i
     assert h1.loops_for(without / 2, shares) == 0
 
 
+@given(without=st.floats(0, 0.4), slope=st.floats(1e-6, 1e-4), guess=st.floats(0.3, 5))
+def test_who_could_use_more_tells_nothing_of_the_loops(
+    without: float, slope: float, guess: float
+) -> None:
+    """Whatever a loop seemed to take, the need is found: no share is above it for long."""
+    shares = h1.fitted(
+        0.8, guess / slope, lambda loops: min(without + slope * loops, 0.95), lambda _: None
+    )
+    assert all(share <= h1.SATURATED for share in shares.values())
+    assert h1.loops_for(0.8, shares) == pytest.approx((0.8 - without) / slope, rel=1e-2, abs=1)
+
+
 def stream_runs(*seconds: list[float]) -> list[t1.Run]:
     return [t1.Run(one, 0.0, 0.5, 7) for one in seconds]
 
