@@ -17,20 +17,30 @@ class Machines:
     """At most one guest at a time: all have the same place on the link."""
 
     def __init__(self) -> None:
-        self._key: tuple[str, int, bool, str] | None = None
+        self._key: tuple[str, int, bool, str, bool] | None = None
         self._guest: Guest | None = None
         self._stack = ExitStack()
 
-    def get(self, name: str, cpus: int, slow: bool = False, card: str = VIRTIO) -> Guest:
-        """A running guest with that kernel and as many CPUs, perhaps in slow time."""
-        key = name, cpus, slow, card
+    def get(
+        self,
+        name: str,
+        cpus: int,
+        slow: bool = False,
+        card: str = VIRTIO,
+        counted: bool = False,
+    ) -> Guest:
+        """A running guest with that kernel and as many CPUs, perhaps in slow or counted time."""
+        key = name, cpus, slow, card, counted
         if self._guest is None or self._key != key:
             self.drop()
             dilation = SLOW_DILATION if slow else 1
             if name == "debug":
                 dilation = DEBUG_DILATION
             queues = cpus if card == VIRTIO else 1
-            wanted = Guest(kernel(name), cpus=cpus, queues=queues, card=card, dilation=dilation)
+            if counted:
+                wanted = Guest(kernel(name), cpus=cpus, icount=True)
+            else:
+                wanted = Guest(kernel(name), cpus=cpus, queues=queues, card=card, dilation=dilation)
             self._guest = self._stack.enter_context(wanted)
             self._key = key
         return self._guest

@@ -4,7 +4,7 @@
 A test that takes `guest` runs once on every kernel asked for, and, by the mark
 `cpus`, for every number of CPUs. Tests share a running guest, one at a time;
 those marked `fresh` have their own, those marked `card` one with another network
-card, and after a failure comes a new one.
+card, those marked `counted` one whose clock is its own, and after a failure comes a new one.
 After each test the modules are unloaded, unless it is of a kind that leaves
 them as they were, and a complaint in the kernel's log fails the test that
 caused it.
@@ -60,7 +60,8 @@ def guest(
     card = request.node.get_closest_marker("card")
     if card and machine[0] == "debug":
         pytest.skip("the debug kernel has no driver for this card")
-    running = machines.get(*machine, again, card.args[0] if card else VIRTIO)
+    counted = bool(request.node.get_closest_marker("counted")) and machine[0] != "debug"
+    running = machines.get(*machine, again, card.args[0] if card else VIRTIO, counted)
     shares = request.node.get_closest_marker("keeps_modules")
     if not shares:
         running.unload()

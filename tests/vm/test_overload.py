@@ -1,28 +1,29 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """B1: when the receive path is overloaded, priority decides who loses.
 
-A real sender at the other end of the link offers more than the guest can
-take. Rates are not exact here; what is asserted is the order, with room for
-noise, and what must never happen.
+A real sender at the other end of the link offers more than the guest can take, by the
+guest's own clock, so that it is as much too much on any host. What is asserted is the
+order, with room for noise, and what must never happen.
 """
 
 import re
-import subprocess
-import threading
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from experiments.measure import await_quiet, lost
 from inside.suite import unexplained
 from rig.guest import Guest
-from rig.link import GUEST4
-from rig.traffic import LIGHT, Flow, Received, await_bound
+from rig.traffic import LIGHT, Flow, Received, StreamReceiver, send_streams, sender
+
+pytestmark = pytest.mark.counted
 
 NICES = (0, 5, 10)
 PORTS = (5001, 5002, 5003)
-# More than an emulated CPU can take, and enough of it to settle.
-PPS, SECONDS, SIZE = 12_000, 5.0, 256
+# More than a third of a billion instructions a second can take, and enough of it to settle.
+PPS, SECONDS, SIZE = 18_000, 3.0, 256
+TCP_PORT, TCP_MESSAGES = 5300, 2000
 FLOOR = 100  # packets/s, as the module has it
 
 
@@ -43,20 +44,23 @@ def offer(
 ) -> tuple[list[int], list[Received]]:
     """What was sent to, and what was received by, receivers of these nice levels.
 
-    The account closes to the packet: what was not received was lost in front of the
-    protocol stack or is in its socket's count of drops, which early ones are added to at
-    the latest by what is done `then`.
+    The account closes to the packet, but for a few that the sender's kernel may send of its
+    own: what was not received was lost in front of the protocol stack or is in its
+    socket's count of drops, which early ones are added to at the latest by what is
+    done `then`.
     """
     receivers = [LIGHT.receiver(guest, port, nice) for port, nice in zip(PORTS, nices, strict=True)]
     before = lost(guest)
-    packets = LIGHT.send([Flow(port, PPS) for port in PORTS], SIZE, SECONDS).packets
+    flows = [Flow(port, PPS) for port in PORTS]
+    packets = LIGHT.send(flows, SIZE, SECONDS, sender(guest)).packets
     await_quiet(guest, PORTS)
     then(guest)
     in_front = lost(guest).in_front - before.in_front
     sent, seen = [packets[port] for port in PORTS], [receiver.finish() for receiver in receivers]
     drops = [receiver.socket_drops or 0 for receiver in seen]
     got = [receiver.packets for receiver in seen]
-    assert sum(sent) == sum(got) + sum(drops) + in_front, (sent, got, drops, in_front)
+    others = sum(got) + sum(drops) + in_front - sum(sent)
+    assert 0 <= others < 3, (sent, got, drops, in_front)
     return sent, seen
 
 
@@ -74,7 +78,6 @@ def test_the_order_is_kept_and_nobody_starves(guest: Guest) -> None:
     assert told["overload"] + told["harm"] > 0, (sent, got, told)
     # Of two that are held at the floor, chance decides who gets a packet more.
     assert got[0] > got[1] > got[2] or got[1] < 2 * FLOOR * SECONDS, (sent, got, told)
-    # On a quick host only the last has to give.
     assert got[0] > 1.1 * min(got[1:]), (sent, got, told)
     assert min(got) >= 0.5 * FLOOR * SECONDS, (sent, got, told)
 
@@ -154,12 +157,13 @@ def test_observe_sheds_nobody(guest: Guest) -> None:
 
 def test_the_manual_explains_what_status_says_of_shedding(guest: Guest) -> None:
     guest.load("pf_filter")
-    flood = threading.Thread(target=offer, args=(guest, NICES))
-    flood.start()
     said = ""
-    while flood.is_alive():
-        said += guest.read("/proc/packetflow/status")
-        time.sleep(0.1)
+    with ThreadPoolExecutor(1) as pool:
+        flood = pool.submit(offer, guest, NICES)
+        while not flood.done():
+            said += guest.read("/proc/packetflow/status")
+            time.sleep(0.1)
+        flood.result()
     assert re.search(r"^shedding: cpu 0: .*; idle \d+ %$", said, re.MULTILINE)
     assert unexplained(said) == []
 
@@ -167,19 +171,19 @@ def test_the_manual_explains_what_status_says_of_shedding(guest: Guest) -> None:
 def test_tcp_is_never_dropped(guest: Guest) -> None:
     """A transfer to a receiver of low priority, beside a flood to more important ones."""
     guest.load("pf_filter")
-    server = guest.spawn(["iperf3", "-s", "-1", "-p", "5300"], nice=15)
-    await_bound(guest, "tcp", 5300)
-    receivers = [LIGHT.receiver(guest, port, nice) for port, nice in zip(PORTS, NICES, strict=True)]
-    flows = [Flow(port, PPS) for port in PORTS]
-    flood = threading.Thread(target=LIGHT.send, args=(flows, SIZE, SECONDS))
-    flood.start()
-    command = ["iperf3", "-c", GUEST4, "-p", "5300", "-n", "2M", "-J"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=90)
-    flood.join()
-    await_quiet(guest, PORTS)
-    told, by_port = dropped(guest), early(guest)
-    for receiver in receivers:
-        receiver.finish()
-    assert done.returncode == 0, done.stdout
-    server.wait()
+    told: dict[str, int] = {}
+    by_port: dict[int, int] = {}
+
+    def end(guest: Guest) -> None:
+        told.update(dropped(guest))
+        by_port.update(early(guest))
+
+    stream = StreamReceiver(guest, TCP_PORT, 15, TCP_MESSAGES, SIZE)
+    with ThreadPoolExecutor(1) as pool:
+        flood = pool.submit(offer, guest, NICES, end)
+        while not flood.done() and not sum(dropped(guest).values()):
+            time.sleep(0.1)
+        send_streams([TCP_PORT], TCP_MESSAGES, SIZE, sender(guest))
+        stream.finish()
+        flood.result()
     assert sum(told.values()) == sum(by_port.values()) > 0
