@@ -20,15 +20,16 @@ from __future__ import annotations
 import bisect
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import replace
+from typing import Any
 
-from experiments import u1
 from experiments.arms import Arm
 from experiments.measure import measure
 from experiments.result import Json, columns, heading
+from experiments.u1 import U1
 from rig.guest import Guest
 from rig.kernels import Kernel
-from rig.traffic import HERE, LIGHT, Flow, Receiver, Sender, Sent, programs
+from rig.traffic import Light, Sent, programs
 
 ABOUT = "instructions of a packet by function, under the load of U1"
 ARMS = "filter,sched,mm,all"
@@ -37,31 +38,18 @@ SHOWN = 30  # functions
 USER, USER_END = "(user space)", 1 << 47
 
 
-@dataclass
-class Profiled:
+class Profiled(Light):
     """The rig's own tool, with a look at what is executed while it sends, and where."""
 
-    guest: Guest
-    name: str = LIGHT.name
-    executed: Counter[int] = field(default_factory=Counter)
-    kallsyms: str = ""
+    def __init__(self, guest: Guest) -> None:
+        self.guest = guest
+        self.kallsyms = ""
+        self.executed: Counter[int] = Counter()
 
-    def receiver(
-        self, guest: Guest, port: int, nice: int = 0, work: int = 0, rcvbuf: int = 0
-    ) -> Receiver:
-        return LIGHT.receiver(guest, port, nice=nice, work=work, rcvbuf=rcvbuf)
-
-    def send(
-        self,
-        flows: Sequence[Flow],
-        size: int,
-        seconds: float,
-        sender: Sender = HERE,
-        poisson: bool = False,
-    ) -> Sent:
+    def send(self, *arguments: Any, **options: Any) -> Sent:
         self.kallsyms = self.guest.read("/proc/kallsyms")
         before = self.guest.instructions()
-        sent = LIGHT.send(flows, size, seconds, sender, poisson)
+        sent = super().send(*arguments, **options)
         self.executed = self.guest.instructions() - before
         return sent
 
@@ -83,7 +71,7 @@ def by_function(executed: Counter[int], kallsyms: str) -> Counter[str]:
 def profile(guest: Guest, name: str, seconds: float, pps: float) -> Json:
     """One arm."""
     tool = Profiled(guest)
-    run = measure(guest, Arm(name), u1.u1(guest, pps, print), tool, seconds)
+    run = measure(guest, Arm(name), replace(U1, pps=pps), tool, seconds)
     sent = sum(account.sent for account in run.accounts)
     counts = by_function(tool.executed, tool.kallsyms)
     return {
