@@ -436,20 +436,29 @@ BAD = {
 @mark.parametrize("what", list(BAD))
 @inside()
 def test_malformed_packets_are_left_to_stock(what: str, family: int) -> None:
+    """Fails if they are dropped early, or counted as other than stock counts them."""
     peer = Peer()
     wildcard = "0.0.0.0" if family == 4 else "::"
     receiver, out = udp(wildcard, PORT + 1, LARGE), wire(peer)
-    # With IPv6 a length of zero is a jumbogram's; but there has to be a checksum.
-    checksums = N if what == "wrong checksum" or (what, family) == ("says zero", 6) else 0
-    with bystander(address=wildcard) as full:
-        before, early_before, drops_before = counters(), full.early(), drops(full.sock)
+
+    def errors() -> tuple[int, int]:
+        """What N of them do to (InErrors, InCsumErrors)."""
+        before = counters()
         for _ in range(N):
             out.send(frame(peer, BAD[what], family))
+        assert drain(receiver) == []
+        name = prefix(family)
+        return grown(before, name + "InErrors"), grown(before, name + "InCsumErrors")
+
+    # Nobody is under pressure yet, so none is looked at. Not all kernels take a length of
+    # zero for a jumbogram's, which lacks its checksum then.
+    by_stock = errors()
+    assert by_stock[0] == N
+    with bystander(address=wildcard) as full:
+        early_before, drops_before = full.early(), drops(full.sock)
+        assert errors() == by_stock
         full_lost = full.early() - early_before, drops(full.sock) - drops_before
         assert full_lost == (0, 0)
-        assert drain(receiver) == []
-        assert grown(before, prefix(family) + "InErrors") == N
-        assert grown(before, prefix(family) + "InCsumErrors") == checksums
 
 
 @mark.parametrize(
