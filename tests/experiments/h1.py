@@ -34,21 +34,14 @@ H1 = Load(ports=(5000,), nices=(0,), pps=OFFERED_PPS, competitors=COMPETITORS)
 
 
 def calibrate(guest: Guest, pps: float, say: Callable[[str], None]) -> int:
-    """The loops a packet with which the receiver takes NEED of the processor."""
-    shares = calibration(guest, NEED, pps, say)
-    return loops_for(NEED, shares) if len(shares) > 1 else 0
-
-
-def calibration(
-    guest: Guest, need: float, pps: float, say: Callable[[str], None]
-) -> dict[int, float]:
-    """By loops a packet, the share that a receiver takes from a task that only computes.
+    """The loops a packet with which the receiver takes NEED from a task that only computes.
 
     An idle processor would not tell: to fall asleep and wake up costs time of its own.
     What a loop takes while nothing is received is only a first guess.
     """
     loops_per_us = float(guest.run([str(programs() / "udp_recv"), "--calibrate"]).out)
-    return fitted(need, 1e6 / pps * loops_per_us, lambda loops: taken(guest, pps, loops), say)
+    shares = fitted(NEED, 1e6 / pps * loops_per_us, lambda loops: taken(guest, pps, loops), say)
+    return loops_for(NEED, shares) if len(shares) > 1 else 0
 
 
 def fitted(

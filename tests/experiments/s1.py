@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """S1: Poisson arrivals at one receiver whose work on a packet grows step by step.
 
-The rate is the same at every step, and so are the moments of the arrivals. The work is
-such that receiving takes the step's DEMAND of the processor: from little, where only a
-burst of arrivals fills the buffer, to more than there is, where any buffer fills in
-time. What a packet takes is found at the start, as in H1.
+The rate is the same at every step, and so are the moments of the arrivals. A step's
+DEMAND is what a packet takes, as a share of what it may take if all are to be received:
+from little, where only a burst of arrivals fills the buffer, to more than there is,
+where any buffer fills in time. What a packet takes besides its work, in loops of that
+work, follows from the most work with which all are received at the rate, and at twice
+the rate, as in U1w.
 
 A buffer overflowed in a run if a packet found it full: dropped at the socket, or early
 since it would have been. The budget lasted if pf_mm had not granted all of it.
@@ -15,7 +17,7 @@ JSON, every list of receivers having one:
     nices             [receiver]
     pps               sent
     steps             in the order of demand, each with
-      demand            share of the processor that receiving takes
+      demand            what a packet takes, of what it may
       work              busy loops a packet
       arms              by name, as in result.py
 """
@@ -26,7 +28,7 @@ import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from experiments import h1, runner
+from experiments import h1, runner, u1
 from experiments.arms import arms
 from experiments.measure import Load, Run, measure
 from experiments.result import Json, arm_json, columns, heading
@@ -34,7 +36,6 @@ from rig.guest import Guest
 from rig.traffic import LIGHT
 
 DEMANDS = (0.5, 0.7, 0.85, 0.95, 1.05, 1.2, 1.5)
-CALIBRATED_AT = 0.8  # where a line through what was measured still holds
 ARMS = "stock,mm,all"
 SECONDS = 2.0
 ABOUT = "Poisson arrivals at a receiver whose work on a packet grows"
@@ -60,11 +61,11 @@ def run(
     say: Callable[[str], None],
 ) -> Json:
     """Run every arm at every step so often, and give the result."""
-    shares = h1.calibration(guest, CALIBRATED_AT, pps, say)
+    most = u1.most_loops(guest, pps, say), u1.most_loops(guest, 2 * pps, say)
     steps = []
     for demand in DEMANDS:
-        load = replace(S1, pps=pps, work=work(demand, shares))
-        say(f"S1: {load.work} loops a packet, to take {demand:.0%} of the processor")
+        load = replace(S1, pps=pps, work=work(demand, *most))
+        say(f"S1: {load.work} loops a packet, a demand of {demand:.0%}")
         steps.append(Step(demand, load.work, runs(guest, load, names, repeats, seconds, say)))
     return result_json(guest, pps, steps)
 
@@ -87,9 +88,13 @@ def runs(
     )
 
 
-def work(demand: float, shares: Mapping[int, float]) -> int:
-    """The loops for that demand, by what others took."""
-    return h1.loops_for(demand, shares) if len(shares) > 1 else 0
+def work(demand: float, most: int, most_at_twice: int) -> int:
+    """The loops for that demand, by the most at the rate and at twice the rate.
+
+    Twice the rate leaves half as much for a packet, of which the same is no work.
+    """
+    besides = max(0, most - 2 * most_at_twice)
+    return max(0, round(demand * (besides + most) - besides))
 
 
 def result_json(guest: Guest, pps: float, steps: Sequence[Step]) -> Json:

@@ -22,17 +22,16 @@ OFFERED_PPS = 37_000
 COUNTED_PPS = 18_000  # overloads a third of a billion instructions a second as much
 COUNTED_WORKING_PPS = 8_000  # leaves such a processor time for work, when all else is dropped
 CAPACITY = 1.1
-CALIBRATION_ROUNDS = 6
+CALIBRATION_ROUNDS = 7
 ALL_TAKEN = 0.98  # of the rate, within what a measurement can tell
 CALIBRATION_SECONDS = 1.0
 
 U1 = Load(ports=(5000, 5001, 5002), nices=(0, 5, 10), pps=OFFERED_PPS)
 
 
-def calibrate(guest: Guest, pps: float, say: Callable[[str], None]) -> int:
-    """The most loops a packet with which one receiver alone takes CAPACITY of the rate."""
+def most_loops(guest: Guest, wanted: float, say: Callable[[str], None]) -> int:
+    """The most loops a packet with which one receiver alone takes all at that rate."""
     loops_per_us = float(guest.run([str(programs() / "udp_recv"), "--calibrate"]).out)
-    wanted = pps * CAPACITY
     arm = Arm("rmem4m")
     # Nothing takes it in time with a packet's whole share of the processor as work.
     low, high = 0, round(1e6 / wanted * loops_per_us)
@@ -54,7 +53,7 @@ def u1(guest: Guest, pps: float, say: Callable[[str], None]) -> Load:
 
 
 def u1w(guest: Guest, pps: float, say: Callable[[str], None]) -> Load:
-    return replace(U1, pps=pps, work=calibrate(guest, pps, say))
+    return replace(U1, pps=pps, work=most_loops(guest, pps * CAPACITY, say))
 
 
 def b1(guest: Guest, pps: float, say: Callable[[str], None]) -> Load:

@@ -88,9 +88,9 @@ def test_table_shows_every_step_and_arm() -> None:
 
 
 def test_work_grows_with_the_demand_past_what_there_is() -> None:
-    shares = {0: 0.25, 1000: 0.75}
-    assert [s1.work(demand, shares) for demand in (0.2, 0.5, 1.0, 1.5)] == [0, 500, 1500, 2500]
-    assert s1.work(0.5, {0: 0.9}) == 0
+    # At the rate a packet may take 2000 loops, at twice the rate 1000; 500 are no work.
+    assert [s1.work(demand, 1500, 500) for demand in (0.2, 0.5, 1.0, 1.5)] == [0, 500, 1500, 2500]
+    assert s1.work(0.5, 1500, 800) == 750  # what is measured may be off
     assert list(s1.DEMANDS) == sorted(s1.DEMANDS)
     assert s1.DEMANDS[0] < 1 < s1.DEMANDS[-1]
 
