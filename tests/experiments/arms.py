@@ -13,17 +13,23 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 
 from experiments import mm
+from experiments.rules import Nft, ShedAll, TcPolice, XdpPolice
 from experiments.settings import (
+    FLOW_LIMIT,
     FOUR_MIB,
+    STEERED,
+    THREADED,
     Early,
+    FlowLimit,
     Modules,
     RealTime,
+    Reniced,
     Scaled,
     Sessions,
     Setting,
-    ShedAll,
     Sysctl,
     TcpBuffers,
+    ThreadedNapi,
 )
 from rig.guest import Guest
 
@@ -37,7 +43,15 @@ SETTINGS = {
     "tcp4m": lambda: TcpBuffers(FOUR_MIB),
     "autogroup-on": lambda: Sysctl(kernel__sched_autogroup_enabled=1),
     "autogroup-off": lambda: Sysctl(kernel__sched_autogroup_enabled=0),
-    "rr-by-hand": lambda: RealTime(),
+    "rr-by-hand": lambda: RealTime("rr"),
+    "fifo-by-hand": lambda: RealTime("fifo"),
+    "nice-by-hand": lambda: Reniced(-5),
+    "threaded": lambda: ThreadedNapi(),
+    "threaded-niced": lambda: ThreadedNapi(19),
+    "flow-limit": lambda: FlowLimit(),
+    "nft-limit": lambda: Nft(),
+    "tc-police": lambda: TcPolice(),
+    "xdp-police": lambda: XdpPolice(),
     "filter": lambda: Modules("pf_filter"),
     "observe": lambda: Modules("pf_filter", filter={"mode": "observe"}),
     "sched": lambda: Modules("pf_sched"),
@@ -123,7 +137,9 @@ def state(guest: Guest) -> dict[str, str]:
         "kernel/sched_autogroup_enabled",
     )
     found = {name: guest.read(f"/proc/sys/{name}").strip() for name in sysctls}
-    found["rules"] = guest.run("nft list ruleset").out
+    found |= {path: guest.read(path).strip() for path in (THREADED, FLOW_LIMIT, STEERED)}
+    for command in ("nft list ruleset", "tc qdisc show dev eth0", "ip -details link show eth0"):
+        found[command] = guest.run(command).out
     modules = [line.split()[0] for line in guest.read("/proc/modules").splitlines()]
     found["modules"] = " ".join(sorted(name for name in modules if name.startswith("pf_")))
     return found

@@ -44,7 +44,8 @@ from dataclasses import dataclass
 
 from experiments.latency import ping_pong
 from experiments.result import Json, columns, heading
-from experiments.settings import Modules, Setting, ShedAll
+from experiments.rules import ShedAll
+from experiments.settings import Modules, Setting
 from rig.guest import Guest
 from rig.kernels import Kernel
 from rig.traffic import programs

@@ -6,7 +6,21 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from experiments import cost, curve, demo, election, profile, result, runner, s1, show, t1, t1b
+from experiments import (
+    cost,
+    curve,
+    demo,
+    election,
+    mixed,
+    profile,
+    result,
+    runner,
+    s1,
+    show,
+    sweep,
+    t1,
+    t1b,
+)
 from experiments.arms import SETTINGS
 from experiments.progress import Say
 from experiments.u1 import COUNTED_PPS
@@ -58,6 +72,20 @@ def parser() -> argparse.ArgumentParser:
     add_clock(command)
     add_arms(command, s1.ARMS)
     add_common(command)
+    for name, beside in mixed.EXPERIMENTS.items():
+        command = commands.add_parser(name, help=beside.about)
+        add_seconds(command, mixed.SECONDS)
+        command.set_defaults(do=run_mixed, experiment=name)
+        add_clock(command)
+        add_arms(command, mixed.ARMS)
+        add_common(command)
+    for name, rising in sweep.EXPERIMENTS.items():
+        command = commands.add_parser(name, help=rising.about)
+        add_seconds(command, sweep.SECONDS)
+        command.set_defaults(do=run_sweep, experiment=name)
+        add_clock(command)
+        add_arms(command, rising.arms)
+        add_common(command)
     command = commands.add_parser("cost", help="instructions a packet, deterministic")
     command.add_argument("--repeat", type=int, default=2, metavar="N", help="of each arm (2)")
     command.set_defaults(do=run_cost)
@@ -180,6 +208,22 @@ def run_s1(options: argparse.Namespace) -> None:
         found = s1.run(guest, arms, options.repeat, options.seconds, options.pps or s1.S1.pps, say)
     keep(options, found)
     curve.picture(found, options.picture)
+
+
+def run_mixed(options: argparse.Namespace) -> None:
+    say = Say()
+    with runner.booted(kernel(options.kernel), clock(options), say) as guest:
+        arms = options.arms.split(",")
+        found = mixed.run(options.experiment, guest, arms, options.repeat, options.seconds, say)
+    keep(options, found)
+
+
+def run_sweep(options: argparse.Namespace) -> None:
+    say = Say()
+    with runner.booted(kernel(options.kernel), clock(options), say) as guest:
+        arms = options.arms.split(",")
+        found = sweep.run(options.experiment, guest, arms, options.repeat, options.seconds, say)
+    keep(options, found)
 
 
 def run_cost(options: argparse.Namespace) -> None:

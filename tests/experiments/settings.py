@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 
 from experiments import mm
@@ -16,6 +15,9 @@ SCALED_MB = 4  # nice 0's largest buffer in the arm all-scaled
 DROPPED_METRIC = "packetflow_filter_dropped_total"
 METRICS = "/proc/packetflow/metrics"
 TCP_RMEM = "/proc/sys/net/ipv4/tcp_rmem"
+THREADED = "/sys/class/net/eth0/threaded"
+FLOW_LIMIT = "/proc/sys/net/core/flow_limit_cpu_bitmap"
+STEERED = "/sys/class/net/eth0/queues/rx-0/rps_cpus"
 Early = dict[int, dict[str, int]]  # packets by port and reason
 
 
@@ -81,8 +83,49 @@ class TcpBuffers(Setting):
 class RealTime(Setting):
     """The first receiver runs before all others, by hand: the ceiling of scheduling."""
 
+    def __init__(self, policy: str) -> None:
+        self.policy = policy
+
     def started(self, guest: Guest, pids: Sequence[int]) -> None:
-        guest.run(["chrt", "--rr", "--pid", "1", str(pids[0])])
+        guest.run(["chrt", f"--{self.policy}", "--pid", "1", str(pids[0])])
+
+
+class Reniced(Setting):
+    """The first receiver has a better nice level."""
+
+    def __init__(self, nice: int) -> None:
+        self.nice = nice
+
+    def started(self, guest: Guest, pids: Sequence[int]) -> None:
+        guest.run(["renice", "-n", str(self.nice), "-p", str(pids[0])])
+
+
+class ThreadedNapi(Setting):
+    """The device is polled by a thread of its own, of this nice level."""
+
+    def __init__(self, nice: int = 0) -> None:
+        self.nice = nice
+
+    def enter(self, guest: Guest, ports: Sequence[int]) -> None:
+        guest.write(THREADED, "1")
+        found = guest.run(["pgrep", "napi/eth0"]).out.split()
+        guest.run(["renice", "-n", str(self.nice), "-p", *found])
+
+    def leave(self, guest: Guest) -> None:
+        guest.write(THREADED, "0")
+
+
+class FlowLimit(Setting):
+    """Receive packet steering to the processor, which drops of large flows first where its
+    backlog fills."""
+
+    def enter(self, guest: Guest, ports: Sequence[int]) -> None:
+        guest.write(FLOW_LIMIT, "1")
+        guest.write(STEERED, "1")
+
+    def leave(self, guest: Guest) -> None:
+        guest.write(STEERED, "0")
+        guest.write(FLOW_LIMIT, "0")
 
 
 class Sessions(Setting):
@@ -96,30 +139,6 @@ class Sessions(Setting):
         self.program.signal()
         self.program.wait()
         guest.unload()
-
-
-class ShedAll(Setting):
-    """nftables drops everything for the lower receivers: the ceiling of dropping."""
-
-    TABLE = "inet packetflow_shed_all"
-
-    def enter(self, guest: Guest, ports: Sequence[int]) -> None:
-        hook = "type filter hook prerouting priority raw;"
-        rules = "\n".join(f"udp dport {port} counter drop" for port in ports[1:])
-        table = f"table {self.TABLE} {{ chain shed {{\n{hook}\n{rules}\n}}\n}}\n"
-        guest.write("/run/shed-all.nft", table)
-        guest.run(["nft", "-f", "/run/shed-all.nft"])
-
-    def leave(self, guest: Guest) -> None:
-        guest.run(f"nft delete table {self.TABLE}")
-
-    def early(self, guest: Guest, ports: Sequence[int]) -> Early:
-        listing = json.loads(guest.run(f"nft -j list table {self.TABLE}").out)
-        rules = [entry["rule"]["expr"] for entry in listing["nftables"] if "rule" in entry]
-        dropped = (
-            next(part["counter"]["packets"] for part in rule if "counter" in part) for rule in rules
-        )
-        return {port: {"shed": count} for port, count in zip(ports[1:], dropped, strict=True)}
 
 
 class Modules(Setting):

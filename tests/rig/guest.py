@@ -187,9 +187,11 @@ class Guest:
         busy = str(self.cpus + OTHERS - 1)
         self.spawn(["taskset", "-c", busy, "sh", "-c", "while :; do :; done"])
 
-    def in_sender(self, command: list[str]) -> list[str]:
-        """The command, to be run where the sender is, in the guest."""
-        enter = ["nsenter", f"--net=/run/netns/{link.INSIDE}", "taskset", "-c", str(self.cpus)]
+    def in_sender(self, command: list[str], apart: bool = False) -> list[str]:
+        """The command, to be run where the sender is, in the guest; apart: beside the task
+        that is always busy."""
+        cpu = self.cpus + (OTHERS - 1 if apart else 0)
+        enter = ["nsenter", f"--net=/run/netns/{link.INSIDE}", "taskset", "-c", str(cpu)]
         return [*enter, *command]
 
     def link_drops(self) -> int:

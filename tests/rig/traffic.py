@@ -31,6 +31,7 @@ from rig.link import GUEST4, GUEST_MAC, INSIDE_DEVICE, NETWORK4, SENDER4, TAP
 REPO = Path(__file__).resolve().parents[2]
 PROGRAMS = REPO / "build" / "rig"
 SENDER_CORE = 1
+FIRST = -20  # nice level
 STREAM_SECONDS = 60.0  # for all of them, in the guest's time
 BEYOND_REACH = 20_000  # segments
 
@@ -87,6 +88,8 @@ class Output(NamedTuple):
 class Running(Protocol):
     def wait(self, timeout: float) -> Output: ...
 
+    def stop(self) -> None: ...
+
 
 class Sender(Protocol):
     """Where senders run.
@@ -116,6 +119,9 @@ class HostRunning:
             raise RuntimeError(f"{' '.join(self._command)}: {err or out}")
         return Output(out, err)
 
+    def stop(self) -> None:
+        self._process.terminate()
+
 
 @dataclass(frozen=True)
 class Host:
@@ -138,25 +144,31 @@ class InsideRunning:
             raise RuntimeError(f"the sender in the guest: {done.err or done.out}")
         return Output(done.out, done.err)
 
+    def stop(self) -> None:
+        self._process.signal()
+
 
 @dataclass(frozen=True)
 class Inside:
-    """A network namespace of the guest, on a processor of its own."""
+    """A network namespace of the guest, on a processor of its own; or, apart from another
+    sender that is there and never sleeps, on the one that is always busy."""
 
     guest: Guest
+    apart: bool = False
     dilation: float = 1
     device: str | None = f"{INSIDE_DEVICE},{GUEST_MAC}"
 
     def start(self, command: list[str]) -> Running:
-        return InsideRunning(self.guest.spawn(self.guest.in_sender(command)))
+        inside = self.guest.in_sender(command, self.apart)
+        return InsideRunning(self.guest.spawn(inside, nice=FIRST if self.apart else 0))
 
 
 HERE = Host()
 
 
-def sender(guest: Guest) -> Sender:
-    """The one that lives in the guest's time."""
-    return Inside(guest) if guest.wired else Host(guest.dilation)
+def sender(guest: Guest, apart: bool = False) -> Sender:
+    """The one that lives in the guest's time; apart from another."""
+    return Inside(guest, apart) if guest.wired else Host(guest.dilation)
 
 
 class Receiver(Protocol):
@@ -244,15 +256,39 @@ class Light:
         sender: Sender = HERE,
         poisson: bool = False,
     ) -> Sent:
-        dilation = sender.dilation
+        return Flood(flows, size, seconds, sender, poisson).end()
+
+
+class Flood:
+    """Datagrams that are sent from now on."""
+
+    def __init__(
+        self,
+        flows: Sequence[Flow],
+        size: int,
+        seconds: float,
+        sender: Sender,
+        poisson: bool = False,
+    ) -> None:
+        self._flows, self._dilation = flows, sender.dilation
+        self._seconds = seconds * sender.dilation
         command = [str(programs() / "udp_send"), *(["-P"] if poisson else [])]
         command += ["-d", sender.device] if sender.device else []
-        command += ["-s", str(size), "-t", str(seconds * dilation)]
-        command += [GUEST4, *(f"{flow.port}:{flow.pps / dilation}" for flow in flows)]
-        done = sender.start(command).wait(seconds * dilation + 30)
+        command += ["-s", str(size), "-t", str(self._seconds), GUEST4]
+        command += [f"{flow.port}:{flow.pps / self._dilation}" for flow in flows]
+        self._program = sender.start(command)
+
+    def stop(self) -> Sent:
+        """End it before its time."""
+        self._program.stop()
+        return self.end()
+
+    def end(self) -> Sent:
+        """Wait for its end."""
+        done = self._program.wait(self._seconds + 30)
         out = json.loads(done.out)
         packets = {flow["port"]: flow["sent"] for flow in out["flows"]}
-        return Sent(packets, out["seconds"] / dilation, done.err.splitlines())
+        return Sent(packets, out["seconds"] / self._dilation, done.err.splitlines())
 
 
 class Iperf3Receiver:
@@ -352,14 +388,27 @@ class StreamReceiver:
 
 def send_streams(ports: Sequence[int], messages: int, size: int, sender: Sender = HERE) -> int:
     """One stream of so many messages to each port, together; gives the retransmissions."""
-    return _send_streams(ports, ["-n", str(messages), "-s", str(size)], 0, sender)
+    return Streams(ports, 0, sender, ["-n", str(messages), "-s", str(size)]).end()
 
 
-def _send_streams(ports: Sequence[int], options: list[str], seconds: float, sender: Sender) -> int:
-    """Run tcp_send, which is to send for so long, or else so much."""
-    command = [str(programs() / "tcp_send"), *options, GUEST4, *map(str, ports)]
-    done = sender.start(command).wait((seconds + STREAM_SECONDS) * sender.dilation)
-    return int(json.loads(done.out)["retransmitted"])
+class Streams:
+    """One TCP stream to each port from now on, for so long, or as much as the options say."""
+
+    def __init__(
+        self,
+        ports: Sequence[int],
+        seconds: float,
+        sender: Sender,
+        options: Sequence[str] = (),
+    ) -> None:
+        self._patience = (seconds + STREAM_SECONDS) * sender.dilation
+        options = options or ["-t", str(seconds * sender.dilation)]
+        command = [str(programs() / "tcp_send"), *options, GUEST4, *map(str, ports)]
+        self._program = sender.start(command)
+
+    def end(self) -> int:
+        """Wait for the end of all; gives the retransmissions."""
+        return int(json.loads(self._program.wait(self._patience).out)["retransmitted"])
 
 
 class BulkReceiver:
@@ -378,7 +427,7 @@ class BulkReceiver:
 
 def send_bulk(ports: Sequence[int], seconds: float, sender: Sender = HERE) -> int:
     """One stream to each port for so long, together; gives the retransmissions."""
-    return _send_streams(ports, ["-t", str(seconds * sender.dilation)], seconds, sender)
+    return Streams(ports, seconds, sender).end()
 
 
 LIGHT: Tool = Light()

@@ -14,8 +14,8 @@
  * With -d it hands frames to a device, and never sleeps: a sender that shares its time
  * with what it loads so takes little of it for a packet, and always the same of it in all.
  *
- * A datagram starts with struct mark (cut off where the payload is shorter).
- * Prints one JSON object: per flow what the socket accepted, and the time used.
+ * A datagram starts with struct mark (cut off where the payload is shorter). It ends in
+ * its time, or on SIGTERM. Prints one JSON object: per flow what the socket accepted, and the time used.
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
@@ -24,6 +24,7 @@
 #include <getopt.h>
 #include <math.h>
 #include <netinet/in.h>
+#include <signal.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -58,6 +59,7 @@ static unsigned int n_flows;
 static bool poisson;
 static const char *device;	/* that frames go to, and the neighbour there */
 static size_t size = 256;
+static volatile sig_atomic_t stop;
 
 static const char usage[] =
 	"usage: udp_send [-P] [-s SIZE] [-t SECONDS] [-p SRC_PORT] [-d DEVICE,MAC]\n"
@@ -67,6 +69,12 @@ static const char usage[] =
 	"  -t  seconds to send (4)\n"
 	"  -p  source port (any)\n"
 	"  -d  IPv4 frames to this device and neighbour, and no sleep in between\n";
+
+static void on_stop(int sig)
+{
+	(void)sig;
+	stop = 1;
+}
 
 static int64_t now_ns(void)
 {
@@ -273,10 +281,11 @@ int main(int argc, char **argv)
 	for (unsigned int i = 0; i < n_flows; i++)
 		flows[i].due_ns = flows[i].gap_ns * (i + 1) / (n_flows + 1);
 	prctl(PR_SET_TIMERSLACK, 1);
+	signal(SIGTERM, on_stop);
 
 	end_ns = seconds * NSEC_PER_SEC;
 	start = now_ns();
-	for (double until = 0; until < end_ns;) {
+	for (double until = 0; until < end_ns && !stop;) {
 		double lag = now_ns() - start - until;
 		int n;
 

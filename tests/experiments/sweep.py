@@ -1,0 +1,182 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""What is received as more and more is offered.
+
+P1: the receivers of U1, from what everybody takes to twice what overloads the processor.
+L1: one receiver of small datagrams that works on each, so much that it takes SATURATION
+of them alone; offered up to MOST times that. On a kernel that lives for interrupts the
+receiver starves: with all of the processor spent on packets that are dropped in the end,
+nothing is received any more.
+
+JSON, every list of receivers in their order of priority:
+
+    experiment, kernel, version, clock, dilation, date, tool
+    nices             [receiver]
+    work              busy loops a packet
+    steps             in the order of what is offered, each with
+      pps               sent to each receiver
+      arms              by name, as in result.py
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from experiments import runner, u1
+from experiments.arms import OFF, arms
+from experiments.measure import Load, Run, measure
+from experiments.result import Json, arm_json, columns, heading, spread
+from experiments.rules import ALONE_PPS
+from rig.guest import Guest
+from rig.traffic import LIGHT
+
+Say = Callable[[str], None]
+SECONDS = 2.0
+SATURATION = float(ALONE_PPS)  # packets/s that the receiver of L1 takes alone
+MOST = 4
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """One receiver or several, and what is offered to each."""
+
+    about: str
+    load: Callable[[Guest, Say], Load]
+    pps: Sequence[float]
+    arms: str
+
+
+def livelock(guest: Guest, say: Say) -> Load:
+    work = u1.most_loops(guest, SATURATION, say)
+    return Load(ports=u1.U1.ports[:1], nices=u1.U1.nices[:1], pps=SATURATION, size=10, work=work)
+
+
+EXPERIMENTS = {
+    "P1": Sweep(
+        "receivers of nice 0, 5 and 10 that are offered more and more",
+        lambda guest, say: u1.U1,
+        (4e3, 8e3, 12e3, 15e3, 18e3, 24e3),
+        "stock,filter,both,all",
+    ),
+    "L1": Sweep(
+        "one working receiver that is offered far more than it can take",
+        livelock,
+        tuple(SATURATION * factor for factor in (0.5, 1, 1.5, 2, 3, MOST)),
+        "stock,filter,all,xdp-police",
+    ),
+}
+
+
+@dataclass(frozen=True)
+class Step:
+    """One rate: every arm, so often."""
+
+    load: Load
+    runs: Mapping[str, Sequence[Run]]
+
+
+def run(
+    experiment: str,
+    guest: Guest,
+    names: Sequence[str],
+    repeats: int,
+    seconds: float,
+    say: Say,
+) -> Json:
+    """Run every arm at every rate so often, and give the result."""
+    plan = EXPERIMENTS[experiment]
+    chosen = arms(names)
+    load = plan.load(guest, say)
+    steps = []
+    for pps in plan.pps:
+        one = replace(load, pps=pps)
+        say(f"{experiment}: {pps / 1e3:g} kpps to each")
+
+        def measured(arm: runner.Arm, one: Load = one) -> Run:
+            return measure(guest, arm, one, LIGHT, seconds)
+
+        steps.append(Step(one, runner.interleaved(chosen, repeats, measured, runner.told, say)))
+    return result_json(experiment, guest, steps)
+
+
+def result_json(experiment: str, guest: Guest, steps: Sequence[Step]) -> Json:
+    return {
+        **heading(experiment, guest),
+        "tool": LIGHT.name,
+        "nices": list(steps[0].load.nices),
+        "work": steps[0].load.work,
+        "steps": [
+            {
+                "pps": step.load.pps,
+                "arms": {name: arm_json(done) for name, done in step.runs.items()},
+            }
+            for step in steps
+        ],
+    }
+
+
+def by_stock(step: Json, figure: Callable[[Json, int], float]) -> list[float]:
+    """A figure in every run of both stock arms."""
+    found = [step["arms"][name] for name in OFF]
+    return [figure(arm, i) for arm in found for i in range(len(arm["sum_pps"]))]
+
+
+def top(arm: Json, i: int) -> float:
+    return float(arm["received_pps"][i][0])
+
+
+def total(arm: Json, i: int) -> float:
+    return float(arm["sum_pps"][i])
+
+
+def below(result: Json, name: str, figure: Callable[[Json, int], float]) -> list[str]:
+    """Where the arm has a median less than the least of stock's runs, and by how much."""
+    found = []
+    for step in result["steps"]:
+        arm = step["arms"][name]
+        middle = statistics.median(figure(arm, i) for i in range(len(arm["sum_pps"])))
+        stock = by_stock(step, figure)
+        if middle < min(stock):
+            less = 1 - middle / statistics.median(stock)
+            found.append(f"at {step['pps'] / 1e3:g} kpps by {less:.1%}")
+    return found
+
+
+def verdicts(result: Json) -> Iterator[str]:
+    """Where an arm falls under stock; of one receiver, how much is left at the most."""
+    for name in result["steps"][0]["arms"]:
+        if name in OFF:
+            continue
+        for what, figure in (("the first", top), ("the sum", total)):
+            under = below(result, name, figure)
+            if len(result["nices"]) > 1 or what == "the sum":
+                yield f"{name}: {what} under stock {', '.join(under) or 'nowhere'}"
+    if len(result["nices"]) > 1:
+        return
+    for name in result["steps"][0]["arms"]:
+        curve = [statistics.median(step["arms"][name]["sum_pps"]) for step in result["steps"]]
+        yield f"{name}: with the most that is offered {curve[-1] / max(curve):.0%} of its best"
+
+
+def table(result: Json) -> str:
+    """Every step and arm."""
+    heads = ["offered to each", "arm", *(f"nice {nice}" for nice in result["nices"]), "sum"]
+    rows = [[*heads, "ring drops/s", "idle"]]
+    for step in result["steps"]:
+        for name, arm in step["arms"].items():
+            received = zip(*arm["received_pps"], strict=True)
+            lost = (one["receive_drops"] / one["seconds"] for one in arm["accounts"])
+            rows.append(
+                [
+                    f"{step['pps'] / 1e3:g} kpps",
+                    name,
+                    *map(spread, received),
+                    spread(arm["sum_pps"]),
+                    f"{statistics.median(lost):.0f}",
+                    f"{statistics.median(arm['idle']):.0%}",
+                ]
+            )
+    title = f"{result['experiment']}, kernel {result['version']}, {result['tool']}: "
+    title += "received kpps, median (minimum-maximum) of the repeats"
+    return "\n".join([title, *columns(rows), *verdicts(result)])

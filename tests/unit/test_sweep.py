@@ -1,0 +1,61 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""P1 and L1: more and more is offered, and what is said of what is received."""
+
+from dataclasses import replace
+from pathlib import Path
+
+from experiments import result, show, sweep
+from experiments.measure import Account, Load, Run
+from experiments.rules import ALONE_PPS, LOWER_PPS, limits
+from rig.guest import Guest
+from rig.kernels import Kernel
+
+GUEST = Guest(Kernel("6.1", "6.1.0", *[Path("/")] * 2))
+
+
+def run(*received_pps: float) -> Run:
+    accounts = [Account(1000, 1000, pps, 0, {}) for pps in received_pps]
+    return Run(accounts, 0, 0, 0, 2.0, 0.1, 0.0, {}, [])
+
+
+def swept(experiment: str, *steps: dict[str, list[Run]]) -> result.Json:
+    load = Load(ports=(1,), nices=(0, 5) if experiment == "P1" else (0,), pps=0, work=7)
+    made = [sweep.Step(replace(load, pps=5e3 * n), one) for n, one in enumerate(steps, 1)]
+    return sweep.result_json(experiment, GUEST, made)
+
+
+def test_an_arm_is_under_stock_where_it_is_under_both_of_its_arms() -> None:
+    stock = {"stock": [run(100, 80)], "stock2": [run(110, 90)]}
+    found = swept("P1", {**stock, "all": [run(105, 60)]}, {**stock, "all": [run(84, 120)]})
+    said = show.table(found).splitlines()[-2:]
+    assert said == [
+        "all: the first under stock at 10 kpps by 20.0%",
+        "all: the sum under stock at 5 kpps by 13.2%",
+    ]
+
+
+def test_what_is_left_of_the_best_is_told_of_one_receiver() -> None:
+    found = swept(
+        "L1",
+        {"stock": [run(100)], "stock2": [run(100)], "filter": [run(98)]},
+        {"stock": [run(20)], "stock2": [run(10)], "filter": [run(90)]},
+    )
+    assert found["work"] == 7
+    said = show.table(found).splitlines()[-4:]
+    assert said == [
+        "filter: the sum under stock at 5 kpps by 2.0%",
+        "stock: with the most that is offered 20% of its best",
+        "stock2: with the most that is offered 10% of its best",
+        "filter: with the most that is offered 92% of its best",
+    ]
+
+
+def test_every_sweep_goes_past_what_can_be_taken() -> None:
+    for plan in sweep.EXPERIMENTS.values():
+        assert list(plan.pps) == sorted(plan.pps)
+    assert sweep.EXPERIMENTS["L1"].pps[-1] == sweep.MOST * sweep.SATURATION
+
+
+def test_rules_spare_the_first_and_leave_one_alone_what_it_can_take() -> None:
+    assert limits((5, 6, 7), LOWER_PPS) == {6: LOWER_PPS, 7: LOWER_PPS}
+    assert limits((5,), LOWER_PPS) == {5: ALONE_PPS}
