@@ -15,6 +15,7 @@ from experiments.arms import OFF
 from experiments.chart import INK, OUR_COLOUR, PALE, STOCK_COLOUR, entitle, page, save
 from experiments.result import Json
 from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 
 # Of the arms beside stock, in their order; further ones begin again.
 COLOURS = ("#d98324", OUR_COLOUR, "#7a5195", "#4c956c")
@@ -66,7 +67,12 @@ def draw(panel: Axes, result: Json, figure: str, unit: float) -> None:
 
 
 def picture(result: Json, paths: Sequence[Path]) -> None:
-    """Both panels, into every path by its suffix."""
+    """Into every path by its suffix."""
+    save(compose(result), paths)
+
+
+def compose(result: Json) -> Figure:
+    """Both panels."""
     figure = page(12.4)
     received, size = figure.subplots(1, 2)
     draw(received, result, "received_pps", 1e3)
@@ -83,4 +89,4 @@ def picture(result: Json, paths: Sequence[Path]) -> None:
     handles, labels = received.get_legend_handles_labels()
     figure.legend(handles, labels, loc="lower center", ncols=len(labels), frameon=False)
     figure.subplots_adjust(left=0.06, right=0.985, top=0.79, bottom=0.2, wspace=0.12)
-    save(figure, paths)
+    return figure

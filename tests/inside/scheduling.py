@@ -22,7 +22,7 @@ from inside.net import port_of, udp
 from inside.suite import metric, pressed, set_knob, sockets, wait_for
 
 SCHED_DEADLINE = 6
-SCHED_SETATTR, SCHED_GETATTR = 314, 315  # on x86-64
+SCHED_SETATTR, SCHED_GETATTR, CLONE3 = 314, 315, 435  # on x86-64
 PR_SET_PDEATHSIG, PR_SET_TIMERSLACK = 1, 29
 RESET_ON_FORK = 1
 TEST_PRIORITY, SENDER_PRIORITY = 50, 10
@@ -60,10 +60,11 @@ class State(NamedTuple):
     autogroup: str
 
 
-def _check(result: int) -> None:
+def _check(result: int) -> int:
     if result < 0:
         error = ctypes.get_errno()
         raise OSError(error, os.strerror(error))
+    return result
 
 
 def state(tid: int) -> State:
@@ -129,13 +130,22 @@ def _attend(on: bool) -> None:
         os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))
 
 
-def start(action: Callable[[], object], session: bool = True) -> int:
-    """A child process, with the scheduling that the test was started with."""
+def fork_as(pid: int) -> int:
+    """As os.fork(), with a child of that process id, which must be free."""
+    wanted = ctypes.c_int32(pid)
+    clone_args = (ctypes.c_uint64 * 11)()
+    clone_args[4] = signal.SIGCHLD  # at its end
+    clone_args[8], clone_args[9] = ctypes.addressof(wanted), 1  # ids, and how many
+    return _check(libc.syscall(CLONE3, ctypes.byref(clone_args), ctypes.sizeof(clone_args)))
+
+
+def start(action: Callable[[], object], session: bool = True, pid: int = 0) -> int:
+    """A child process, with the scheduling that the test was started with; of that id."""
     attentive = os.sched_getscheduler(0) == os.SCHED_FIFO
     parent = os.getpid()
     # Not by a reset: a child of a real-time parent has another timer slack.
     _attend(False)
-    child = os.fork()
+    child = fork_as(pid) if pid else os.fork()
     if not child:
         libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
         if os.getppid() == parent:

@@ -473,24 +473,17 @@ def test_whoever_has_the_same_process_id_next_is_another(lever: str) -> None:
         os.nice(3)
         time.sleep(600)
 
-    with starving(lever, hogs=1, hold=400):
-        for _ in range(8):
-            with receiving() as receiver:
-                raise_up(receiver, lever)
-                end(receiver.pid)
-                Path("/proc/sys/kernel/ns_last_pid").write_text(str(receiver.pid - 1))
-                other = start(idle)
-                if other == receiver.pid:
-                    wait_for(partial(has_nice, other, 3))
-                    before = state(other)
-                    assert (before.policy, before.flags) == (os.SCHED_OTHER, 0)
-                    wait_for(lambda: not boosted())
-                    time.sleep(0.5)
-                    assert state(other) == before
-                    end(other)
-                    return
-                end(other)
-    raise AssertionError("no process id was used again")
+    with starving(lever, hogs=1, hold=400), receiving() as receiver:
+        raise_up(receiver, lever)
+        end(receiver.pid)
+        other = start(idle, pid=receiver.pid)
+        wait_for(partial(has_nice, other, 3))
+        before = state(other)
+        assert (before.policy, before.flags) == (os.SCHED_OTHER, 0)
+        wait_for(lambda: not boosted())
+        time.sleep(0.5)
+        assert state(other) == before
+        end(other)
 
 
 # Whom
