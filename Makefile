@@ -21,6 +21,10 @@ SIGN_CERT       ?= /var/lib/dkms/mok.pub
 KERNEL          ?=
 ## what sends in the demo: light, or iperf3
 TOOL            ?= light
+## experiments of the bench, such as "U1 M1" (all)
+EXPERIMENTS     ?=
+## how often each arm of the bench is measured
+REPEAT          ?= 3
 ## further options of the tests, as pytest has them
 PYTEST          ?=
 
@@ -87,9 +91,8 @@ test-debug: setup ## run the behaviour tests on a kernel that catches mistakes
 mutate: setup ## break the modules in many ways and see the tests notice (KERNEL=)
 	tools/in-root tests/mutate --kernel $(or $(KERNEL),6.1)
 
-bench: modules ## measure experiments U1, U1w and B1 (KERNEL=)
-	for experiment in U1 U1w B1; do \
-		$(RUN) $$experiment --kernel $(or $(KERNEL),6.12) || exit; done
+bench: modules ## measure all experiments, into build/results/index.html (EXPERIMENTS=, REPEAT=, KERNEL=)
+	$(RUN) bench --kernel $(or $(KERNEL),6.12) --repeat $(REPEAT) $(EXPERIMENTS)
 
 cost: modules ## count instructions a packet (KERNEL=)
 	$(RUN) cost --kernel $(or $(KERNEL),6.1)

@@ -4,9 +4,11 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from pathlib import Path
 
 from experiments import (
+    bench,
     cost,
     curve,
     demo,
@@ -30,7 +32,13 @@ from rig.traffic import TOOLS
 
 
 def main() -> None:
-    options = parser().parse_args()
+    run(sys.argv[1:])
+
+
+def run(arguments: list[str]) -> None:
+    """As the command line."""
+    options = parser().parse_args(arguments)
+    options.arguments = arguments
     options.do(options)
 
 
@@ -99,6 +107,10 @@ def parser() -> argparse.ArgumentParser:
     command.add_argument("--arms", default=profile.ARMS, help=f"joined by commas ({profile.ARMS})")
     command.set_defaults(do=run_profile)
     add_common(command)
+    command = commands.add_parser("bench", help="all experiments, and a page of them")
+    bench.add(command)
+    command.add_argument("--kernel", default="6.12", choices=SERIES, help="(6.12)")
+    command.set_defaults(do=run_bench)
     command = commands.add_parser("demo", help="U1 and U1w, stock against PacketFlow")
     add_load(command, sorted(TOOLS), "as of the experiments")
     add_clock(
@@ -252,11 +264,19 @@ def run_demo(options: argparse.Namespace) -> None:
     )
 
 
+def run_bench(options: argparse.Namespace) -> None:
+    unknown = set(options.names) - set(bench.ARMS)
+    if unknown:
+        raise SystemExit(f"no such experiment: {', '.join(sorted(unknown))}")
+    names = options.names or list(bench.ARMS)
+    bench.run(names, options.kernel, options.repeat, options.directory, run, Say())
+
+
 def keep(options: argparse.Namespace, found: result.Json) -> None:
     """Show the result, and write it down if that is wanted."""
     print(show.table(found))
     if options.json:
-        result.write(options.json, found)
+        result.write(options.json, {**found, "command": result.command(options.arguments)})
 
 
 if __name__ == "__main__":

@@ -6,6 +6,8 @@ of priority:
 
     experiment, kernel, version, date, tool
     clock             what the guest's time is: "instructions" of its own, or of the "host"
+    host              the machine that the guest ran on
+    command           what to type for the same again
     dilation          how much slower than the host's the guest's time ran; every rate
                       and second here is in the guest's time
     nices             [receiver]
@@ -40,6 +42,10 @@ of priority:
 from __future__ import annotations
 
 import json
+import os
+import platform
+import re
+import shlex
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
@@ -104,6 +110,7 @@ def heading(experiment: str, guest: Guest) -> Json:
         "version": guest.kernel.version,
         "clock": "instructions" if guest.wired else "host",
         "dilation": guest.dilation,
+        "host": host(),
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
     }
 
@@ -143,6 +150,21 @@ def noise(arms: Mapping[str, Json], figure: str) -> float:
         max(column) - min(column) for same in rows.values() for column in zip(*same, strict=True)
     )
     return max(spreads, default=0.0)
+
+
+def command(arguments: Sequence[str]) -> str:
+    """What to type for the same again; where the result is kept is left out."""
+    kept = list(arguments)
+    if "--json" in kept:
+        at = kept.index("--json")
+        del kept[at : at + 2]
+    return shlex.join(["tests/experiments/run", *kept])
+
+
+def host() -> str:
+    """The machine that the guest runs on."""
+    model = re.search(r"^model name\s*: (.*)$", Path("/proc/cpuinfo").read_text(), re.M)
+    return f"{os.cpu_count()} x {model[1] if model else platform.machine()}"
 
 
 def write(path: Path, result: Json) -> None:

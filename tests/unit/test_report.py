@@ -1,0 +1,57 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""The bench, and the page of its results."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+from experiments import bench, report, result, show
+from experiments.main import parser
+from rig.kernels import REPO
+
+KEPT = sorted((REPO / "docs" / "results").glob("*.json"))
+
+
+@pytest.mark.parametrize("path", KEPT, ids=lambda path: path.stem)
+def test_every_kept_result_has_a_picture_and_its_table(path: Path) -> None:
+    found = json.loads(path.read_text())
+    made = report.section(found)
+    assert made.count("<svg") == made.count("</svg>") == 1
+    for line in show.table(found).splitlines():
+        assert report.html.escape(line) in made
+
+
+def test_the_page_needs_nothing_else(tmp_path: Path) -> None:
+    for path in KEPT:
+        (tmp_path / path.name).write_text(path.read_text())
+    page = report.write(tmp_path).read_text()
+    assert page.count("<section") == len(KEPT)
+    assert not re.findall(r'(?:src|href)="(?!#)', page)
+    links = re.findall(r'<a href="#([^"]+)"', page)
+    assert sorted(links) == sorted(re.findall(r'<section id="([^"]+)"', page))
+
+
+def test_what_fails_is_told_and_the_next_is_run(tmp_path: Path) -> None:
+    asked: list[list[str]] = []
+
+    def one(arguments: list[str]) -> None:
+        asked.append(arguments)
+        if arguments[0] == "U1":
+            raise RuntimeError("the guest <died>")
+        found = {**json.loads(KEPT[0].read_text()), "experiment": "H1"}
+        result.write(Path(arguments[-1]), {**found, "command": result.command(arguments)})
+
+    bench.run(["U1", "H1"], "6.1", 2, tmp_path, one, lambda _: None)
+    page = (tmp_path / report.NAME).read_text()
+    assert [arguments[0] for arguments in asked] == ["U1", "H1"]
+    assert "the guest &lt;died&gt;" in page
+    again = re.findall(r"^<pre>(tests/experiments/run .*)</pre>$", page, re.M)
+    assert [line.split()[1] for line in again] == ["U1", "H1"]
+    assert not [line for line in again if "--json" in line]
+
+
+def test_every_experiment_of_the_bench_is_one_of_the_command_line() -> None:
+    for name, arms in bench.ARMS.items():
+        options = parser().parse_args([name, "--arms", arms, "--repeat", "1"])
+        assert options.arms == arms
