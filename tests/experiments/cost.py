@@ -39,7 +39,7 @@ from __future__ import annotations
 
 import json
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from experiments.latency import ping_pong
@@ -142,10 +142,22 @@ def measure(guest: Guest, arm: CostArm, path: str) -> Cost:
 def run(kernel: Kernel, repeats: int, say: Callable[[str], None]) -> Json:
     """Every arm by both paths, repeated in turn in one boot."""
     arms = cost_arms(kernel.modules)
+    at_peace = [name for name, arm in arms.items() if arm.at_peace]
+    return measured(kernel, arms, at_peace, repeats, say)
+
+
+def measured(
+    kernel: Kernel,
+    arms: Mapping[str, CostArm],
+    answering: Sequence[str],
+    repeats: int,
+    say: Callable[[str], None],
+) -> Json:
+    """These arms, and the latency of those that are answering."""
     found: dict[tuple[str, str], list[Cost]] = {
         (name, path): [] for name, arm in arms.items() for path in arm.paths()
     }
-    answers: dict[str, list[float]] = {name: [] for name, arm in arms.items() if arm.at_peace}
+    answers: dict[str, list[float]] = {name: [] for name in answering}
     say(f"cost: booting {kernel.version}, counting instructions")
     with Guest(kernel, icount=True, link=False) as guest:
         guest.run("ip link set lo up && modprobe tun")

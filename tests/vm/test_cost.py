@@ -1,0 +1,45 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""What the modules cost must not grow: against the figures that the repository keeps.
+
+Instructions are counted, so a figure depends on the kernel and the compiler and on nothing
+else of the host. Against stock of the same run a later build of a kernel hardly matters.
+"""
+
+import json
+
+import pytest
+from experiments import cost
+from rig.kernels import REPO, kernel
+from rig.shared import Machines
+
+RESULTS = REPO / "docs" / "results"
+ARMS = ("stock", "filter_idle", "sched_idle", "mm_idle", "all_idle", "all_busy", "disabled")
+DROPS = ("early_drop", "judged", "shed_drop")
+WORSE = 0.01
+FIGURES = ("instructions_per_packet", "receive_instructions_per_packet")
+
+
+def grown(now: dict[str, float], kept: dict[str, float]) -> dict[str, float]:
+    """By arm, how much more of stock's instructions a packet takes than it did."""
+    return {
+        name: now[name] / now["stock"] - kept[name] / kept["stock"]
+        for name in now
+        if name != "stock"
+    }
+
+
+@pytest.mark.timeout(1800)
+def test_no_packet_costs_more_than_it_did(machine: tuple[str, int], machines: Machines) -> None:
+    """Fails if any state of the modules, or an early drop, takes 1 % of a packet more."""
+    reference = RESULTS / f"cost-{machine[0]}.json"
+    if not reference.exists():
+        pytest.skip("no figures are kept of this kernel")
+    machines.drop()
+    chosen = kernel(machine[0])
+    arms = cost.cost_arms(chosen.modules)
+    found = cost.measured(chosen, {name: arms[name] for name in ARMS + DROPS}, [], 1, print)
+    kept = json.loads(reference.read_text())
+    for figure in FIGURES:
+        more = grown(found[figure], kept[figure])
+        assert len(more) > len(ARMS)
+        assert max(more.values()) <= WORSE, (figure, more)
