@@ -41,5 +41,5 @@ def test_no_packet_costs_more_than_it_did(machine: tuple[str, int], machines: Ma
     kept = json.loads(reference.read_text())
     for figure in FIGURES:
         more = grown(found[figure], kept[figure])
-        assert len(more) > len(ARMS)
+        assert len(more) >= len(ARMS)
         assert max(more.values()) <= WORSE, (figure, more)
