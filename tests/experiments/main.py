@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 from experiments import (
@@ -25,7 +26,9 @@ from experiments import (
 )
 from experiments.arms import SETTINGS
 from experiments.progress import Say
+from experiments.result import Json
 from experiments.u1 import COUNTED_PPS
+from rig.guest import Guest
 from rig.kernels import REPO, SERIES, kernel
 from rig.machine import emulated
 from rig.traffic import TOOLS
@@ -180,62 +183,52 @@ def add_common(command: argparse.ArgumentParser) -> None:
     command.add_argument("--json", type=Path, metavar="FILE", help="keep the result there")
 
 
-def run_experiment(options: argparse.Namespace) -> None:
+def in_guest(options: argparse.Namespace, run: Callable[[Guest, list[str], Say], Json]) -> Json:
+    """A result by these arms in a guest of its own, which is shown and kept."""
     say = Say()
-    plan = runner.EXPERIMENTS[options.experiment]
     with runner.booted(kernel(options.kernel), clock(options), say) as guest:
-        found = runner.run(
-            options.experiment,
-            guest,
-            TOOLS[options.tool],
-            options.arms.split(","),
-            options.repeat,
-            options.seconds,
-            options.pps or plan.offered(guest),
-            say,
-        )
+        found = run(guest, options.arms.split(","), say)
     keep(options, found)
+    return found
+
+
+def run_experiment(options: argparse.Namespace) -> None:
+    plan, tool = runner.EXPERIMENTS[options.experiment], TOOLS[options.tool]
+    name, repeats, seconds = options.experiment, options.repeat, options.seconds
+    in_guest(
+        options,
+        lambda guest, arms, say: runner.run(
+            name, guest, tool, arms, repeats, seconds, options.pps or plan.offered(guest), say
+        ),
+    )
 
 
 def run_t1(options: argparse.Namespace) -> None:
-    say = Say()
-    with runner.booted(kernel(options.kernel), clock(options), say) as guest:
-        arms = options.arms.split(",")
-        found = t1.run(options.experiment, guest, arms, options.repeat, options.packets, say)
-    keep(options, found)
+    name, repeats, packets = options.experiment, options.repeat, options.packets
+    in_guest(options, lambda guest, arms, say: t1.run(name, guest, arms, repeats, packets, say))
 
 
 def run_t1b(options: argparse.Namespace) -> None:
-    say = Say()
-    with runner.booted(kernel(options.kernel), clock(options), say) as guest:
-        arms = options.arms.split(",")
-        found = t1b.run(guest, arms, options.repeat, options.seconds, say)
-    keep(options, found)
+    repeats, seconds = options.repeat, options.seconds
+    in_guest(options, lambda guest, arms, say: t1b.run(guest, arms, repeats, seconds, say))
 
 
 def run_s1(options: argparse.Namespace) -> None:
-    say = Say()
-    with runner.booted(kernel(options.kernel), clock(options), say) as guest:
-        arms = options.arms.split(",")
-        found = s1.run(guest, arms, options.repeat, options.seconds, options.pps or s1.S1.pps, say)
-    keep(options, found)
+    repeats, seconds, pps = options.repeat, options.seconds, options.pps or s1.S1.pps
+    found = in_guest(
+        options, lambda guest, arms, say: s1.run(guest, arms, repeats, seconds, pps, say)
+    )
     curve.picture(found, options.picture)
 
 
 def run_mixed(options: argparse.Namespace) -> None:
-    say = Say()
-    with runner.booted(kernel(options.kernel), clock(options), say) as guest:
-        arms = options.arms.split(",")
-        found = mixed.run(options.experiment, guest, arms, options.repeat, options.seconds, say)
-    keep(options, found)
+    name, repeats, seconds = options.experiment, options.repeat, options.seconds
+    in_guest(options, lambda guest, arms, say: mixed.run(name, guest, arms, repeats, seconds, say))
 
 
 def run_sweep(options: argparse.Namespace) -> None:
-    say = Say()
-    with runner.booted(kernel(options.kernel), clock(options), say) as guest:
-        arms = options.arms.split(",")
-        found = sweep.run(options.experiment, guest, arms, options.repeat, options.seconds, say)
-    keep(options, found)
+    name, repeats, seconds = options.experiment, options.repeat, options.seconds
+    in_guest(options, lambda guest, arms, say: sweep.run(name, guest, arms, repeats, seconds, say))
 
 
 def run_cost(options: argparse.Namespace) -> None:
@@ -272,7 +265,7 @@ def run_bench(options: argparse.Namespace) -> None:
     bench.run(names, options.kernel, options.repeat, options.directory, run, Say())
 
 
-def keep(options: argparse.Namespace, found: result.Json) -> None:
+def keep(options: argparse.Namespace, found: Json) -> None:
     """Show the result, and write it down if that is wanted."""
     print(show.table(found))
     if options.json:

@@ -40,14 +40,17 @@ def early(guest: Guest, reasons: Sequence[str] = ("overload", "harm", "full")) -
 
 
 def offer(
-    guest: Guest, nices: Sequence[int], then: Callable[[Guest], object] = early
+    guest: Guest,
+    nices: Sequence[int],
+    then: Callable[[Guest], object] = early,
+    beside: bool = False,
 ) -> tuple[list[int], list[Received]]:
     """What was sent to, and what was received by, receivers of these nice levels.
 
     The account closes to the packet, but for a few that the sender's kernel may send of its
     own: what was not received was lost in front of the protocol stack or is in its
     socket's count of drops, which early ones are added to at the latest by what is
-    done `then`.
+    done `then`. Nor does it close where a stream beside loses packets in front, too.
     """
     receivers = [LIGHT.receiver(guest, port, nice) for port, nice in zip(PORTS, nices, strict=True)]
     before = lost(guest)
@@ -60,7 +63,8 @@ def offer(
     drops = [receiver.socket_drops or 0 for receiver in seen]
     got = [receiver.packets for receiver in seen]
     others = sum(got) + sum(drops) + in_front - sum(sent)
-    assert 0 <= others < 3, (sent, got, drops, in_front)
+    assert others >= 0, (sent, got, drops, in_front)
+    assert others < 3 or (beside and not guest.wired), (sent, got, drops, in_front)
     return sent, seen
 
 
@@ -180,7 +184,7 @@ def test_tcp_is_never_dropped(guest: Guest) -> None:
 
     stream = StreamReceiver(guest, TCP_PORT, 15, TCP_MESSAGES, SIZE)
     with ThreadPoolExecutor(1) as pool:
-        flood = pool.submit(offer, guest, NICES, end)
+        flood = pool.submit(offer, guest, NICES, end, beside=True)
         while not flood.done() and not sum(dropped(guest).values()):
             time.sleep(0.1)
         send_streams([TCP_PORT], TCP_MESSAGES, SIZE, sender(guest))

@@ -18,7 +18,7 @@ from inside.net import Peer, datagram, drain, drops, port_of, udp
 from inside.suite import dropped, metric, observed
 from rig.guest import Guest
 from rig.link import GUEST4
-from rig.traffic import LIGHT, Flow, await_bound, programs
+from rig.traffic import LIGHT, Flow, await_bound, programs, sender
 
 PPS = 2_500  # far from what an emulated CPU can take, even on a busy host
 ROUNDS = 5  # of udp_cost
@@ -36,10 +36,10 @@ def test_peace_is_left_in_peace() -> None:
     pairs += [(udp("::1"), udp("::1")), (udp(peer.ours6), peer.udp(peer.theirs6))]
     for batch in range(100):
         wanted = [datagram(batch * 20 + number, 200) for number in range(20)]
-        for receiver, sender in pairs:
+        for receiver, out in pairs:
             to = (receiver.getsockname()[0], port_of(receiver))
             for data in wanted:
-                sender.sendto(data, to)
+                out.sendto(data, to)
             got: list[bytes] = []
             until = time.monotonic() + 10
             while len(got) < len(wanted) and time.monotonic() < until:
@@ -65,7 +65,8 @@ def test_no_packet_of_many_is_dropped(guest: Guest, request: pytest.FixtureReque
     ports = {5001: 0, 5002: 19}
     receivers = [LIGHT.receiver(guest, port, nice, rcvbuf=8 << 20) for port, nice in ports.items()]
     before = lost(guest)
-    sent = LIGHT.send([Flow(port, PPS) for port in ports], 64, count / PPS / len(ports))
+    flows, seconds = [Flow(port, PPS) for port in ports], count / PPS / len(ports)
+    sent = LIGHT.send(flows, 64, seconds, sender(guest))
     await_quiet(guest, list(ports))  # what was sent last is still on its way
     told = all_drops(guest)
     after = lost(guest)
@@ -98,10 +99,11 @@ def test_a_bulk_transfer_is_no_overload(guest: Guest) -> None:
     server = guest.spawn(["iperf3", "-s", "-1", "-p", "5300"])
     await_bound(guest, "tcp", 5300)
     bulk = subprocess.Popen(
-        ["iperf3", "-c", GUEST4, "-p", "5300", "-t", "4"], stdout=subprocess.PIPE
+        ["iperf3", "-c", GUEST4, "-p", "5300", "-t", f"{4 * guest.dilation:.0f}"],
+        stdout=subprocess.PIPE,
     )
-    sent = LIGHT.send([Flow(5001, 200)], 64, 3)
-    assert bulk.wait(60) == 0
+    sent = LIGHT.send([Flow(5001, 200)], 64, 3, sender(guest))
+    assert bulk.wait(60 * guest.dilation) == 0
     told = all_drops(guest)
     got = receiver.finish()
     server.wait()
@@ -121,10 +123,10 @@ def test_a_burst_is_no_overload(guest: Guest) -> None:
     guest.load("pf_filter")
     receiver = LIGHT.receiver(guest, 5001, 0)
     stood = [standing(guest)]
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as out:
         for _ in range(15):
             for _ in range(BURST):
-                sender.sendto(b"x" * 64, (GUEST4, 5001))
+                out.sendto(b"x" * 64, (GUEST4, 5001))
             time.sleep(0.1 * guest.dilation)
             stood.append(standing(guest))
     receiver.finish()
