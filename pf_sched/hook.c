@@ -25,7 +25,7 @@
 #include "../common/compat/compat.h"
 #include "sched.h"
 
-#define ASKED	16	/* a power of two */
+#define ASKED	256	/* a power of two; two in one place would each ask for every packet */
 
 /* A socket that a boost was asked for, by its hash: compared, never followed. */
 struct asked {
