@@ -25,15 +25,17 @@
 #include "../common/compat/compat.h"
 #include "sched.h"
 
-#define ASKED	256	/* a power of two; two in one place would each ask for every packet */
+#define PLACES_BITS	5
+#define PLACE		2	/* sockets; one more, and each would ask for every packet */
 
-/* A socket that a boost was asked for, by its hash: compared, never followed. */
+/* A socket that a boost was asked for: compared, never followed. */
 struct asked {
 	const struct sock *sk;
 	u32 at;		/* jiffies */
 };
 
-static DEFINE_PER_CPU(struct asked [ASKED], asked);
+/* By the sockets' hashes; small, as all modules share a few KiB for such data. */
+static DEFINE_PER_CPU(struct asked [1 << PLACES_BITS][PLACE], asked);
 static DEFINE_PER_CPU(u64, below);
 static bool wanted __read_mostly;
 
@@ -80,7 +82,7 @@ static bool ours(const struct sock *sk)
 
 static struct asked *asked_for(const struct sock *sk)
 {
-	return raw_cpu_ptr(&asked[hash_ptr(sk, ilog2(ASKED))]);
+	return *raw_cpu_ptr(&asked[hash_ptr(sk, PLACES_BITS)]);
 }
 
 /*
@@ -91,8 +93,12 @@ static struct asked *asked_for(const struct sock *sk)
 static bool asked_lately(const struct sock *sk)
 {
 	const struct asked *last = asked_for(sk);
+	unsigned int i;
 
-	return READ_ONCE(last->sk) == sk && READ_ONCE(last->at) == (u32)jiffies;
+	for (i = 0; i < PLACE; i++)
+		if (READ_ONCE(last[i].sk) == sk)
+			return READ_ONCE(last[i].at) == (u32)jiffies;
+	return false;
 }
 
 static void ask(struct sock *sk)
@@ -101,8 +107,13 @@ static void ask(struct sock *sk)
 
 	if (!boost_consider(sk))
 		return;
-	WRITE_ONCE(last->sk, sk);
-	WRITE_ONCE(last->at, (u32)jiffies);
+	/* The one before gives way, unless it is this one. */
+	if (READ_ONCE(last[0].sk) != sk) {
+		WRITE_ONCE(last[1].sk, READ_ONCE(last[0].sk));
+		WRITE_ONCE(last[1].at, READ_ONCE(last[0].at));
+	}
+	WRITE_ONCE(last[0].sk, sk);
+	WRITE_ONCE(last[0].at, (u32)jiffies);
 }
 
 static void look(struct sock *sk)
