@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """All experiments of a kernel, one after another, and the page of what they gave.
 
-An experiment that fails is told of in the page, and the next one is run.
+An experiment that fails is told of in the page, and by the exit status, and the next one is
+run.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from experiments import report, result
+from rig.kernels import REPO
 
 BY_HAND = "nice-by-hand,fifo-by-hand,threaded,threaded-niced"
 RULES = "flow-limit,nft-limit,tc-police,xdp-police"
@@ -44,6 +46,7 @@ def run(
 ) -> None:
     """one: runs an experiment as the command line does."""
     begin = time.monotonic()
+    unsound: list[str] = []
     for number, name in enumerate(names):
         path = directory / f"{name}-{kernel}.json"
         left = ""
@@ -56,14 +59,17 @@ def run(
             one([*arguments, "--json", str(path)])
         except Exception:
             reason = traceback.format_exc()
+            unsound.append(name)
             say(f"bench: {name} FAILED: {reason}")
             failed = {"experiment": name, "kernel": kernel, "failed": reason}
             result.write(path, {**failed, "command": result.command(arguments)})
     say(f"bench: {report.write(directory)}")
+    if unsound:
+        raise SystemExit(f"bench: failed: {', '.join(unsound)}")
 
 
 def add(command: argparse.ArgumentParser) -> None:
     """Its options."""
     command.add_argument("names", nargs="*", metavar="EXPERIMENT", help=f"({' '.join(ARMS)})")
     command.add_argument("--repeat", type=int, default=3, metavar="N", help="of each arm (3)")
-    command.add_argument("--directory", type=Path, default=Path("build/results"))
+    command.add_argument("--directory", type=Path, default=REPO / "build" / "results")

@@ -85,7 +85,10 @@ def parser() -> argparse.ArgumentParser:
     add_common(command)
     for name, beside in mixed.EXPERIMENTS.items():
         command = commands.add_parser(name, help=beside.about)
-        add_seconds(command, mixed.SECONDS)
+        if name == "M1":  # lasts until the stream has ended
+            command.set_defaults(seconds=0)
+        else:
+            add_seconds(command, mixed.SECONDS)
         command.set_defaults(do=run_mixed, experiment=name)
         add_clock(command)
         add_arms(command, mixed.ARMS)

@@ -78,7 +78,7 @@ class Run:
     seconds: float | None = None
 
 
-def stream_beside_floods(guest: Guest, arm: Arm, pps: float, seconds: float) -> Run:
+def stream_beside_floods(guest: Guest, arm: Arm, pps: float) -> Run:
     """M1, once; without a rate there are no floods."""
     with arm(guest, (FIRST, *OTHERS)):
         first = StreamReceiver(guest, FIRST, 0, PACKETS, SIZE)
@@ -121,9 +121,6 @@ def flood_beside_streams(guest: Guest, arm: Arm, pps: float, seconds: float) -> 
     return Run(offered, rates(received, seconds, WARM_UP / 2), idle, again)
 
 
-MEASURED = {"M1": stream_beside_floods, "M2": flood_beside_streams}
-
-
 def run(
     experiment: str,
     guest: Guest,
@@ -133,14 +130,17 @@ def run(
     say: Callable[[str], None],
 ) -> Json:
     """Run every arm so often, and give the result."""
-    measure, pps = MEASURED[experiment], EXPERIMENTS[experiment].pps
-    alone = None
+    pps, alone = EXPERIMENTS[experiment].pps, None
+
+    def measured(arm: Arm) -> Run:
+        if experiment == "M1":
+            return stream_beside_floods(guest, arm, pps)
+        return flood_beside_streams(guest, arm, pps, seconds)
+
     if experiment == "M1":
-        alone = measure(guest, Arm("stock"), 0, seconds).seconds
+        alone = stream_beside_floods(guest, Arm("stock"), 0).seconds
         say(f"M1: alone it takes {alone:.3f} s")
-    runs = runner.interleaved(
-        arms(names), repeats, lambda arm: measure(guest, arm, pps, seconds), told, say
-    )
+    runs = runner.interleaved(arms(names), repeats, measured, told, say)
     return result_json(experiment, guest, alone, runs)
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import html
 import io
+import itertools
 import json
 import statistics
 from collections.abc import Sequence
@@ -127,7 +128,7 @@ def svg(figure: Figure) -> str:
     """The picture as part of a page."""
     made = io.StringIO()
     figure.savefig(made, format="svg", bbox_inches="tight")
-    return made.getvalue().partition("<svg")[1] + made.getvalue().partition("<svg")[2]
+    return made.getvalue()[made.getvalue().index("<svg") :]
 
 
 def drawn(result: Json) -> Figure | None:
@@ -195,7 +196,7 @@ def curves(result: Json) -> Figure:
     names = [name for name in result["steps"][0]["arms"] if name not in OFF]
     drawn_arms = {"stock kernel": list(OFF), **{name: [name] for name in names}}
     for panel, first in zip(panels, (True, False), strict=False):
-        for colour, (label, same) in zip(LINES, drawn_arms.items(), strict=False):
+        for colour, (label, same) in zip(itertools.cycle(LINES), drawn_arms.items(), strict=False):
             runs = [
                 [
                     (row[0] if first else sum(row)) / 1e3
@@ -237,10 +238,10 @@ def costs(result: Json) -> Figure:
             100 * (found[name] / found["stock_100k" if name.endswith("_100k") else "stock"] - 1)
             for name in names
         ]
-        panel.barh(names, more, color=[OUR_COLOUR if one < 5 else "#c44536" for one in more])
+        panel.barh(names, more, color=OUR_COLOUR)
         panel.set_xlabel("instructions a packet against stock, percent")
         panel.set_title(what, loc="left", fontsize=12.5)
         panel.grid(axis="x", color=PALE, linewidth=0.8)
-        panel.invert_yaxis() if panel is panels[0] else None
         bare(panel)
+    panels[0].invert_yaxis()
     return made

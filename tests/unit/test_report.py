@@ -44,7 +44,8 @@ def test_what_fails_is_told_and_the_next_is_run(tmp_path: Path) -> None:
         found = {**json.loads(KEPT[0].read_text()), "experiment": "H1"}
         result.write(Path(arguments[-1]), {**found, "command": result.command(arguments)})
 
-    bench.run(["U1", "H1"], "6.1", 2, tmp_path, one, lambda _: None)
+    with pytest.raises(SystemExit, match=r"failed: U1$"):
+        bench.run(["U1", "H1"], "6.1", 2, tmp_path, one, lambda _: None)
     page = (tmp_path / report.NAME).read_text()
     assert [arguments[0] for arguments in asked] == ["U1", "H1"]
     assert "the guest &lt;died&gt;" in page

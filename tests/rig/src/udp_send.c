@@ -14,8 +14,9 @@
  * With -d it hands frames to a device, and never sleeps: a sender that shares its time
  * with what it loads so takes little of it for a packet, and always the same of it in all.
  *
- * A datagram starts with struct mark (cut off where the payload is shorter). It ends in
- * its time, or on SIGTERM. Prints one JSON object: per flow what the socket accepted, and the time used.
+ * A datagram starts with struct mark (cut off where the payload is shorter). It ends
+ * in its time, or on SIGTERM. Prints one JSON object: per flow what the socket
+ * accepted, and the time used.
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * xdp_police - drop UDP datagrams before the kernel has made a socket buffer's work of them.
+ * xdp_police - drop UDP datagrams as soon as any device's can be.
  *
- * The least that a drop can cost short of the card's own: the datagrams to each
- * given port (IPv4, without options) pass at no more than the given rate, the
- * rest are dropped by an XDP program. A rate of 0 drops all. It lasts until
+ * By generic XDP, the first that looks at a packet after its driver: the datagrams to
+ * each given port (IPv4, without options) pass at no more than the given rate, the
+ * rest are dropped. A rate of 0 drops all. It lasts until
  * SIGTERM or SIGINT; then prints one JSON object, by port how many were dropped.
  *
  * The program is written by hand, so that no compiler for BPF is needed.
@@ -12,7 +12,6 @@
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <err.h>
-#include <errno.h>
 #include <linux/bpf.h>
 #include <linux/if_ether.h>
 #include <linux/if_link.h>
@@ -22,8 +21,6 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -68,12 +65,12 @@ static void end_with(int action)
 /* Pass what is no such datagram; leaves its destination port in R5. */
 static void parse(void)
 {
-	static const struct {
+	const struct {
 		uint8_t size;
 		int16_t at;
 		int32_t is;
 	} fields[] = {
-		{ BPF_H, AT_TYPE, 0 },	/* in network order, filled in below */
+		{ BPF_H, AT_TYPE, htons(ETH_P_IP) },
 		{ BPF_B, AT_VERSION, 0x45 },
 		{ BPF_B, AT_PROTOCOL, IPPROTO_UDP },
 	};
@@ -88,8 +85,7 @@ static void parse(void)
 	land(jump);
 	for (unsigned int i = 0; i < sizeof(fields) / sizeof(fields[0]); i++) {
 		emit(BPF_LDX | BPF_MEM | fields[i].size, R5, R2, fields[i].at, 0);
-		jump = emit(BPF_JMP | BPF_JEQ | BPF_K, R5, 0, 0,
-			    fields[i].is ?: htons(ETH_P_IP));
+		jump = emit(BPF_JMP | BPF_JEQ | BPF_K, R5, 0, 0, fields[i].is);
 		end_with(XDP_PASS);
 		land(jump);
 	}
