@@ -69,8 +69,16 @@ struct pflow_sock {
 	u32 rate;			/* packets/s sent to this socket */
 	u32 window_start;		/* jiffies; the paper's time */
 	u32 window_packets;
-	u32 over_since;			/* jiffies, odd, since fuller than T; or 0 */
-	u32 room;			/* bytes that surely fit; see pf_filter/judge.c */
+	union {
+		struct {		/* UDP; see pf_filter/judge.c */
+			u32 over_since;	/* jiffies, odd, since fuller than T; or 0 */
+			u32 room;	/* bytes that surely fit */
+		};
+		struct {		/* TCP; see pf_filter/stream.c */
+			u32 waited_us;	/* for a CPU, by the owner, in all */
+			u32 waited_at;	/* jiffies when that was seen */
+		};
+	};
 
 	/* Written by drops and by whoever holds the socket; read by people. */
 	atomic_t early[PFLOW_DROPS] ____cacheline_aligned;

@@ -7,7 +7,8 @@
  * including, the most important receiver that is served here.
  *
  * The *harm* cut answers a receiver whose socket buffer overflows, or stays
- * over the threshold, although the CPU it runs on has no idle time left: the
+ * over the threshold, or a TCP receiver that waits for its turn while its window is
+ * shut (stream.c), although the CPU it runs on has no idle time left: the
  * CPU is eaten by less important receivers' packets (if they arrive there) and
  * work (if they run there). It sheds those below the harmed receiver. A
  * receiver that overflows on a CPU with time to spare is slow by itself or
@@ -23,8 +24,8 @@
  * may not get the CPU in just this situation. It reads what the packet path
  * counted, and publishes each cut as one word; the packet path takes no lock.
  *
- * Context: filter_control_ask() and _harm() in softirq; the tick in
- * timer softirq on any one CPU.
+ * Context: filter_control_ask() in softirq, _harm() there and in process context; the tick
+ * in timer softirq on any one CPU.
  */
 #include <linux/random.h>
 #include <linux/ktime.h>
@@ -38,8 +39,6 @@
 #define IDLE_ENOUGH	(PFLOW_ONE / 8)	/* this much idle time means: not the CPU */
 #define FUTILE		4		/* shedding less than 1/4 of the load is no relief */
 #define MEMORY		8		/* ticks over which load is averaged */
-#define RATE_LEAST	1000	/* packets/s */
-#define ABOUT_TO_NS	(NSEC_PER_SEC / HZ / 32)	/* weighs a 32nd of the time */
 #define WINDOW_US	100000		/* over which losses are averaged */
 #define TRIAL		HZ		/* by then shedding has to help */
 #define GIVEN_UP	(10 * HZ)
@@ -151,26 +150,21 @@ static struct pflow_cut load_cut(const u32 *word)
 }
 
 /**
- * filter_control_harm() - a receiver loses packets, or is about to
+ * filter_control_harm() - a receiver loses packets, or is about to, or loses time
  * @entry: the receiver
  * @level: its level
- * @lost: packets that it loses; 0, and now and then, if it is about to
+ * @ns: of a packet that it loses, the time that it took to send
  *
- * A loss weighs the more the less the receiver is sent: it counts for the time
- * that it took to send. Of a receiver of which no rate is known it counts little.
  * What counts is what the worst hit one loses, not how many lose a little.
  */
-static void filter_control_harm(struct pflow_sock *entry, u16 level, unsigned int lost)
+static void filter_control_harm(struct pflow_sock *entry, u16 level, u64 ns)
 {
 	struct control *control = per_cpu_ptr(controls, READ_ONCE(entry->run_cpu));
 	u32 window = READ_ONCE(control->window);
-	u64 ns = ABOUT_TO_NS;
 
 	/* A receiver on which the cut stands, or below it, is shed, not harmed. */
 	if (level <= load_cut(&control->harm).level)
 		return;
-	if (lost)
-		ns = (u64)lost * (NSEC_PER_SEC / max_t(u32, READ_ONCE(entry->rate), RATE_LEAST));
 	/* Others may write too, and a loss be forgotten; there are more. */
 	if (READ_ONCE(entry->harm_window) != window)
 		WRITE_ONCE(entry->harm_window, window);

@@ -93,11 +93,26 @@ enum filter_outcome {
 	FILTER_OUTCOMES,
 };
 
+/**
+ * filter_level() - where a receiver stands in the order
+ * @entry: of its socket
+ *
+ * Context: any. Return: its level.
+ */
+static inline u16 filter_level(const struct pflow_sock *entry)
+{
+	return pflow_level(READ_ONCE(entry->rank), test_bit(PFLOW_SOCK_PP, &entry->flags));
+}
+
 /* control.c */
 int filter_control_setup(void);
 void filter_control_teardown(void);
 void filter_control_status(struct seq_file *m);
 void filter_control_metrics(struct seq_file *m);
+
+/* stream.c */
+int filter_stream_setup(void);
+void filter_stream_teardown(void);
 
 /* hook.c */
 void filter_looks(int cpu, u64 *dropped, u64 *passed);

@@ -22,6 +22,8 @@
 
 #define OVER_FOR	msecs_to_jiffies(50)
 #define OVER_STALE	HZ		/* nobody looked meanwhile */
+#define ABOUT_TO_NS	(NSEC_PER_SEC / HZ / 32)	/* weighs a 32nd of the time */
+#define RATE_LEAST	1000	/* packets/s */
 
 /* The paper's T, one half: fuller than that for a while is trouble too, told now and then. */
 static noinline bool stays_over(struct pflow_sock *entry, const struct sock *sk)
@@ -59,6 +61,12 @@ static bool receiving(const struct pflow_sock *entry)
 	return READ_ONCE(entry->learnt) == PFLOW_RECEIVES &&
 	       (time_before32(now, READ_ONCE(entry->last_received) + PFLOW_HOLD) ||
 		time_before32(now, READ_ONCE(entry->drained) + PFLOW_HOLD));
+}
+
+/* A loss weighs the more the less the receiver is sent; little if its rate is not known. */
+static u64 time_to_send(const struct pflow_sock *entry, unsigned int packets)
+{
+	return (u64)packets * (NSEC_PER_SEC / max_t(u32, READ_ONCE(entry->rate), RATE_LEAST));
 }
 
 static void note_socket_drops(struct pflow_sock *entry, bool dropping)
@@ -124,7 +132,8 @@ static enum filter_outcome judge_socket(const struct filter_packet *packet, u16 
 
 	note_socket_drops(entry, packet->full);
 	if ((packet->full || stays_over(entry, packet->sk)) && receiving(entry))
-		filter_control_harm(entry, level, packet->full ? packet->packets : 0);
+		filter_control_harm(entry, level,
+				    packet->full ? time_to_send(entry, packet->packets) : ABOUT_TO_NS);
 	if (!packet->full) {
 		measure_room(entry, packet->sk, least_truesize(packet));
 		return FILTER_PASS;
@@ -154,7 +163,7 @@ static enum filter_outcome filter_judge(struct filter_packet *packet)
 	if (filter_exempt(packet->local_port, packet->remote_port, READ_ONCE(entry->rate)))
 		return FILTER_PASS_EXEMPT;
 
-	level = pflow_level(READ_ONCE(entry->rank), test_bit(PFLOW_SOCK_PP, &entry->flags));
+	level = filter_level(entry);
 	/* What a super-packet takes is not known beforehand. */
 	if (!packet->sk && packet->packets == 1 && fits(entry, packet->skb->truesize)) {
 		outcome = judge_rank(packet, level);

@@ -10,4 +10,5 @@
 #include "classify.c"
 #include "judge.c"
 #include "act.c"
+#include "stream.c"
 #include "hook.c"

@@ -63,6 +63,13 @@ MUTANTS = [
         B2 + "test_exempt_ports_are_left_to_stock",
     ),
     Mutant(
+        "a stream that waits is not noticed",
+        "pf_filter/stream.c",
+        "if (waited && window_shut(sk))",
+        "if (0)",
+        OVERLOAD + "test_a_stream_that_waits_for_the_cpu_is_shed_for",
+    ),
+    Mutant(
         "remote ports where there are none",
         "common/ports.c",
         "if (from && str_has_prefix(item, FROM))",

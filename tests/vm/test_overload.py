@@ -23,7 +23,8 @@ NICES = (0, 5, 10)
 PORTS = (5001, 5002, 5003)
 # More than a third of a billion instructions a second can take, and enough of it to settle.
 PPS, SECONDS, SIZE = 18_000, 3.0, 256
-TCP_PORT, TCP_MESSAGES = 5300, 2000
+TCP_PORT, TCP_MESSAGES, WAITING_MESSAGES = 5300, 2000, 20_000
+STATUS = "/proc/packetflow/status"
 FLOOR = 100  # packets/s, as the module has it
 
 
@@ -165,7 +166,7 @@ def test_the_manual_explains_what_status_says_of_shedding(guest: Guest) -> None:
     with ThreadPoolExecutor(1) as pool:
         flood = pool.submit(offer, guest, NICES)
         while not flood.done():
-            said += guest.read("/proc/packetflow/status")
+            said += guest.read(STATUS)
             time.sleep(0.1)
         flood.result()
     assert re.search(r"^shedding: cpu 0: .*; idle \d+ %$", said, re.MULTILINE)
@@ -191,3 +192,21 @@ def test_tcp_is_never_dropped(guest: Guest) -> None:
         stream.finish()
         flood.result()
     assert sum(told.values()) == sum(by_port.values()) > 0
+
+
+@pytest.mark.parametrize("nice", [0, 10])
+def test_a_stream_that_waits_for_the_cpu_is_shed_for(guest: Guest, nice: int) -> None:
+    """Its window is shut meanwhile; its equals are not shed for it."""
+    guest.load("pf_filter")
+    told: dict[str, int] = {}
+    stream = StreamReceiver(guest, TCP_PORT, nice, WAITING_MESSAGES, SIZE)
+    with ThreadPoolExecutor(1) as pool:
+        flood = pool.submit(
+            offer, guest, (10, 10, 10), lambda guest: told.update(dropped(guest)), beside=True
+        )
+        while not flood.done() and "cpu 0: under pressure" not in guest.read(STATUS):
+            time.sleep(0.1)
+        send_streams([TCP_PORT], WAITING_MESSAGES, SIZE, sender(guest, apart=True))
+        stream.finish()
+        flood.result()
+    assert (told["harm"] > 0) == (nice == 0), told
