@@ -1,19 +1,20 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """All experiments of a kernel, one after another, and the page of what they gave.
 
-An experiment that fails is told of in the page, and by the exit status, and the next one is
-run.
+What fails is told of in the page, and by the exit status: where it is one arm, the experiment
+is run again without it, else the next one is.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import time
 import traceback
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from experiments import report, result
+from experiments import report, result, runner
 from rig.kernels import REPO
 
 BY_HAND = "nice-by-hand,fifo-by-hand,threaded,threaded-niced"
@@ -33,6 +34,8 @@ ARMS = {
     "H1": "rmem4m,nice-by-hand,rr-by-hand,sched,all",
     "S1": "mm,all",
     "L1": "nft-limit,xdp-police,filter,all",
+    "R1": f"rmem4m,{BY_HAND},{OURS}",
+    "R2": f"rmem4m,{BY_HAND},{OURS}",
 }
 
 
@@ -54,18 +57,42 @@ def run(
             spent = (time.monotonic() - begin) / 60
             left = f", about {spent / number * (len(names) - number):.0f} min left"
         say(f"bench: {name}, {number + 1} of {len(names)}{left}")
-        arguments = [name, "--kernel", kernel, "--arms", ARMS[name], "--repeat", str(repeats)]
-        try:
-            one([*arguments, "--json", str(path)])
-        except Exception:
-            reason = traceback.format_exc()
-            unsound.append(name)
-            say(f"bench: {name} FAILED: {reason}")
-            failed = {"experiment": name, "kernel": kernel, "failed": reason}
-            result.write(path, {**failed, "command": result.command(arguments)})
+        failed = without_failing_arms(name, kernel, repeats, path, one, say)
+        unsound += failed
     say(f"bench: {report.write(directory)}")
     if unsound:
         raise SystemExit(f"bench: failed: {', '.join(unsound)}")
+
+
+def without_failing_arms(
+    name: str,
+    kernel: str,
+    repeats: int,
+    path: Path,
+    one: Callable[[list[str]], None],
+    say: Callable[[str], None],
+) -> list[str]:
+    """Run an experiment with those of its arms that can be run; gives what failed."""
+    arms = ARMS[name].split(",")
+    failed: dict[str, str] = {}
+    while True:
+        arguments = [name, "--kernel", kernel, "--arms", ",".join(arms), "--repeat", str(repeats)]
+        try:
+            one([*arguments, "--json", str(path)])
+            break
+        except Exception as error:
+            reason = traceback.format_exc()
+            arm = error.arm if isinstance(error, runner.ArmError) else ""
+            say(f"bench: {name} {arm} FAILED: {reason}")
+            if arm not in arms:
+                whole = {"experiment": name, "kernel": kernel, "failed": reason}
+                result.write(path, {**whole, "command": result.command(arguments)})
+                return [name]
+            arms.remove(arm)
+            failed[arm] = reason
+    if failed:
+        result.write(path, {**json.loads(path.read_text()), "failed_arms": failed})
+    return [f"{name} {arm}" for arm in failed]
 
 
 def add(command: argparse.ArgumentParser) -> None:

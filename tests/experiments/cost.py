@@ -10,6 +10,8 @@ a drop nobody reads the socket, whose buffer is full:
     stock         received
     full_socket   dropped at the full socket by the stock kernel
     nft_raw_drop  dropped by nftables at PRE_ROUTING, priority raw
+    nft_ingress_drop, tc_drop, xdp_drop    dropped at the device's ingress by nftables, by tc's
+                  flower, by generic XDP (lo only)
     common_idle   received, pf_common loaded
     filter_idle   received, pf_common and pf_filter loaded
     sched_idle, mm_idle, all_idle    the same for the other modules, once built
@@ -31,8 +33,8 @@ received on lo) and "receive_instructions_per_packet", both by arm, as means of 
 repeats; "ping_pong_us", the latency of latency.py by the arms in which all is received
 and the machine at peace, and "ping_pong_range_us", its least and its greatest of the repeats;
 "spread", the largest difference between two repeats as a share of the
-mean; "early_share", the share of the early_drop arm's packets that the filter
-really dropped; and "tracked", the least in the filter_100k arm.
+mean; "dropped", by the arms that drop early, the least share of the packets
+that they really dropped; and "tracked", the least in the filter_100k arm.
 """
 
 from __future__ import annotations
@@ -43,6 +45,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from experiments.latency import ping_pong
+from experiments.places import NftIngress, TcDrop, XdpDrop
 from experiments.result import Json, columns, heading
 from experiments.rules import ShedAll
 from experiments.settings import Modules, Setting
@@ -71,13 +74,14 @@ class CostArm:
     packets: int = 5000  # in a round
     nices: tuple[int, int] | None = None  # this receiver's, and that of one in trouble
     sockets: int = 0  # open beside
+    only: str = ""  # the one path that it has
 
     @property
     def at_peace(self) -> bool:
         return not (self.flood or self.nices or self.sockets or self.packets >= LONG)
 
     def paths(self) -> tuple[str, ...]:
-        return PATHS if self.nices is None else ("tun",)
+        return (self.only,) if self.only else PATHS
 
     def command(self, path: str) -> list[str]:
         other = [] if self.nices is None else ["-o", str(self.nices[1])]
@@ -93,6 +97,9 @@ def cost_arms(modules: list[str]) -> dict[str, CostArm]:
         "stock": CostArm(Setting()),
         "full_socket": CostArm(Setting(), flood=True),
         "nft_raw_drop": CostArm(ShedAll(), flood=True),
+        "nft_ingress_drop": CostArm(NftIngress(), flood=True),
+        "tc_drop": CostArm(TcDrop(), flood=True),
+        "xdp_drop": CostArm(XdpDrop(), flood=True, only="lo"),
     }
     if "pf_filter" in modules:
         arms["common_idle"] = CostArm(Modules("pf_common"))
@@ -108,8 +115,8 @@ def cost_arms(modules: list[str]) -> dict[str, CostArm]:
     if "pf_filter" in modules:
         arms["disabled"] = CostArm(Disabled("pf_filter"))
         arms["early_drop"] = CostArm(Modules("pf_filter"), flood=True)
-        arms["judged"] = CostArm(Modules("pf_filter"), nices=(0, 10))
-        arms["shed_drop"] = CostArm(Modules("pf_filter"), flood=True, nices=(10, 0))
+        arms["judged"] = CostArm(Modules("pf_filter"), nices=(0, 10), only="tun")
+        arms["shed_drop"] = CostArm(Modules("pf_filter"), flood=True, nices=(10, 0), only="tun")
     arms["stock" + CROWDED] = CostArm(Setting(), sockets=CROWD)
     if "pf_filter" in modules:
         arms["filter" + CROWDED] = CostArm(Modules("pf_filter"), sockets=CROWD)
@@ -119,7 +126,7 @@ def cost_arms(modules: list[str]) -> dict[str, CostArm]:
 @dataclass(frozen=True)
 class Cost:
     instructions: float  # a packet, the median of the program's rounds
-    early_share: float  # of all packets, dropped by the filter
+    dropped: float  # early, of all packets
     tracked: int  # sockets, where many were open
 
 
@@ -131,7 +138,10 @@ def measure(guest: Guest, arm: CostArm, path: str) -> Cost:
         nice = arm.nices[0] if arm.nices else 0
         process = guest.spawn(arm.command(path), nice=nice)
         out = json.loads(process.wait(60 + arm.sockets / 200).out)
-        dropped = sum(arm.setting.decided(guest).values())
+        # Who has the suite's own count needs no other: its sockets are gone.
+        dropped = sum(arm.setting.decided(guest).values()) or sum(
+            sum(reasons.values()) for reasons in arm.setting.early(guest, ports).values()
+        )
     finally:
         arm.setting.leave(guest)
     if arm.sockets:
@@ -183,10 +193,11 @@ def measured(
         "ping_pong_us": {name: round(statistics.mean(us), 3) for name, us in answers.items()},
         "ping_pong_range_us": {name: [min(us), max(us)] for name, us in answers.items()},
         "spread": max(map(spread, found.values())),
-        "early_share": min(
-            (cost.early_share for path in PATHS for cost in found.get(("early_drop", path), [])),
-            default=None,
-        ),
+        "dropped": {
+            name: round(min(one.dropped for path in arm.paths() for one in found[name, path]), 4)
+            for name, arm in arms.items()
+            if name.endswith("_drop")
+        },
         "tracked": min(
             (one.tracked for path in PATHS for one in found.get(("filter" + CROWDED, path), [])),
             default=None,
@@ -213,7 +224,7 @@ def table(result: Json) -> str:
     by_path = [result["instructions_per_packet"], result["receive_instructions_per_packet"]]
     heads = ["lo: sent and received", "", "tun: receive side", "", "ping-pong", ""]
     rows = [["arm", *heads]]
-    for name in by_path[1]:
+    for name in by_path[0] | by_path[1]:
         lo, tun = (against_stock(costs, name, 0) for costs in by_path)
         answer = against_stock(result["ping_pong_us"], name, 2)
         if name in result.get("ping_pong_range_us", {}):
@@ -221,8 +232,8 @@ def table(result: Json) -> str:
             answer[0] += f" ({low:.2f}-{high:.2f})"
         rows.append([name, *lo, *tun, *answer])
     foot = f"repeats agree to {result['spread']:.2%}"
-    if result["early_share"] is not None:
-        foot += f"; of the early_drop arm's packets the filter dropped {result['early_share']:.1%}"
+    if shares := [f"{name} {share:.1%}" for name, share in result["dropped"].items()]:
+        foot += f"; really dropped: {', '.join(shares)}"
     if result.get("tracked") is not None:
         foot += f"; in the filter{CROWDED} arm {result['tracked']} sockets were tracked"
     title = f"cost, kernel {result['version']}: instructions a packet, microseconds a ping-pong"

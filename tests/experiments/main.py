@@ -16,6 +16,7 @@ from experiments import (
     election,
     mixed,
     profile,
+    real,
     result,
     runner,
     s1,
@@ -92,6 +93,13 @@ def parser() -> argparse.ArgumentParser:
         command.set_defaults(do=run_mixed, experiment=name)
         add_clock(command)
         add_arms(command, mixed.ARMS)
+        add_common(command)
+    for name, program in real.EXPERIMENTS.items():
+        command = commands.add_parser(name, help=program.about)
+        add_seconds(command, real.SECONDS)
+        command.set_defaults(do=run_real, experiment=name)
+        add_clock(command)
+        add_arms(command, real.ARMS)
         add_common(command)
     for name, rising in sweep.EXPERIMENTS.items():
         command = commands.add_parser(name, help=rising.about)
@@ -227,6 +235,11 @@ def run_s1(options: argparse.Namespace) -> None:
 def run_mixed(options: argparse.Namespace) -> None:
     name, repeats, seconds = options.experiment, options.repeat, options.seconds
     in_guest(options, lambda guest, arms, say: mixed.run(name, guest, arms, repeats, seconds, say))
+
+
+def run_real(options: argparse.Namespace) -> None:
+    name, repeats, seconds = options.experiment, options.repeat, options.seconds
+    in_guest(options, lambda guest, arms, say: real.run(name, guest, arms, repeats, seconds, say))
 
 
 def run_sweep(options: argparse.Namespace) -> None:

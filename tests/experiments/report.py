@@ -88,6 +88,7 @@ def text(results: Sequence[Json]) -> str:
 def place(result: Json) -> tuple[int, str, str]:
     """U, T and the others in the papers' order, and their kernels."""
     order = ["U1", "U1w", "U1-drops", "T1", "T1c", "M1", "M2", "B1", "P1", "H1", "S1", "L1"]
+    order += ["R1", "R2"]
     name = result["experiment"]
     return order.index(name) if name in order else len(order), name, result["kernel"]
 
@@ -118,6 +119,9 @@ def section(result: Json) -> str:
         if result["experiment"] in PAPERS:
             parts.append(f'<p class="paper">{html.escape(PAPERS[result["experiment"]])}</p>')
         parts.append(f"<pre>{html.escape(show.table(result))}</pre>")
+        for arm, reason in result.get("failed_arms", {}).items():
+            parts.append(f'<p class="failed">{html.escape(arm)}: failed</p>')
+            parts.append(f"<pre>{html.escape(reason)}</pre>")
     if "command" in result:
         parts.append(f"<pre>{html.escape(result['command'])}</pre>")
     parts.append("</section>")
@@ -144,6 +148,8 @@ def drawn(result: Json) -> Figure | None:
     arm = next(iter(result["arms"].values()))
     if "seconds" in arm:
         return bars(result, "seconds", 1, "seconds until all is received")
+    if "lost" in arm:
+        return bars(result, "lost", 0.01, f"{result['what']} lost, percent")
     if "bytes_per_second" in arm:
         return bars(result, "bytes_per_second", 1e6, "megabytes a second")
     return bars(result, "received_pps", 1e3, "received, thousand packets a second")

@@ -109,6 +109,14 @@ def booted(kernel: Kernel, clock: Clock, say: Say) -> Iterator[Guest]:
         yield guest
 
 
+class ArmError(RuntimeError):
+    """An arm could not be run; whatever it was, its guest is not to be used any more."""
+
+    def __init__(self, arm: str) -> None:
+        super().__init__(f"the arm {arm} failed")
+        self.arm = arm
+
+
 def interleaved(
     chosen: Sequence[Arm],
     repeats: int,
@@ -122,7 +130,10 @@ def interleaved(
     started = time.monotonic()
     for done in range(total):
         arm = chosen[done % len(chosen)]
-        one = measured(arm)
+        try:
+            one = measured(arm)
+        except Exception as error:
+            raise ArmError(arm.name) from error
         runs[arm.name].append(one)
         left = (time.monotonic() - started) / (done + 1) * (total - done - 1)
         say(f"{done + 1}/{total} {arm.name}: {told(one)}, {left:.0f} s left")

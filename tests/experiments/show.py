@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from experiments import cost, election, mixed, profile, result, s1, sweep, t1, t1b
+from experiments import cost, election, mixed, profile, real, result, s1, sweep, t1, t1b
 
 TABLES = {
     "cost": cost.table,
@@ -14,6 +14,7 @@ TABLES = {
     "T1b": t1b.table,
     "U1-drops": result.drop_table,
     **dict.fromkeys(mixed.EXPERIMENTS, mixed.table),
+    **dict.fromkeys(real.EXPERIMENTS, real.table),
     **dict.fromkeys(sweep.EXPERIMENTS, sweep.table),
     **dict.fromkeys(t1.EXPERIMENTS, t1.table),
 }

@@ -26,7 +26,7 @@ from dataclasses import dataclass, replace
 from experiments import runner, u1
 from experiments.arms import OFF, arms
 from experiments.measure import Load, Run, measure
-from experiments.result import Json, arm_json, columns, heading, spread
+from experiments.result import Json, arm_json, columns, heading, largest_gap, spread
 from experiments.rules import ALONE_PPS
 from rig.guest import Guest
 from rig.traffic import LIGHT
@@ -162,7 +162,7 @@ def verdicts(result: Json) -> Iterator[str]:
 def table(result: Json) -> str:
     """Every step and arm."""
     heads = ["offered to each", "arm", *(f"nice {nice}" for nice in result["nices"]), "sum"]
-    rows = [[*heads, "ring drops/s", "idle"]]
+    rows = [[*heads, "ring drops/s", "idle", "unaccounted"]]
     for step in result["steps"]:
         for name, arm in step["arms"].items():
             received = zip(*arm["received_pps"], strict=True)
@@ -175,6 +175,7 @@ def table(result: Json) -> str:
                     spread(arm["sum_pps"]),
                     f"{statistics.median(lost):.0f}",
                     f"{statistics.median(arm['idle']):.0%}",
+                    f"{largest_gap(arm):+.2%}",
                 ]
             )
     title = f"{result['experiment']}, kernel {result['version']}, {result['tool']}: "

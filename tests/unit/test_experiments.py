@@ -291,7 +291,7 @@ def counted(**more: object) -> result.Json:
         "receive_instructions_per_packet": by_arm | {"judged": 1100.0},
         "ping_pong_us": {"stock": 10.0, "filter_idle": 10.1},
         "spread": 0.001,
-        "early_share": None,
+        "dropped": {"early_drop": 0.991},
         **more,
     }
 
@@ -317,7 +317,8 @@ def test_arms_with_many_sockets_are_there_with_the_filter() -> None:
     arms = cost.cost_arms(["pf_filter"])
     assert [name for name, arm in arms.items() if arm.sockets] == ["stock_100k", "filter_100k"]
     assert not any(arm.at_peace for arm in arms.values() if arm.sockets)
-    assert list(cost.cost_arms([])) == ["stock", "full_socket", "nft_raw_drop", "stock_100k"]
+    elsewhere = ["nft_raw_drop", "nft_ingress_drop", "tc_drop", "xdp_drop"]
+    assert list(cost.cost_arms([])) == ["stock", "full_socket", *elsewhere, "stock_100k"]
 
 
 def test_arms_join_and_an_unknown_one_is_refused() -> None:

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
-from experiments import bench, report, result, show
+from experiments import bench, report, result, runner, show
 from experiments.main import parser
 from rig.kernels import REPO
 
@@ -52,6 +52,28 @@ def test_what_fails_is_told_and_the_next_is_run(tmp_path: Path) -> None:
     again = re.findall(r"^<pre>(tests/experiments/run .*)</pre>$", page, re.M)
     assert [line.split()[1] for line in again] == ["U1", "H1"]
     assert not [line for line in again if "--json" in line]
+
+
+def test_an_arm_that_fails_is_told_and_the_others_are_run(tmp_path: Path) -> None:
+    asked: list[str] = []
+
+    def one(arguments: list[str]) -> None:
+        arms = arguments[arguments.index("--arms") + 1]
+        asked.append(arms)
+        if "nice-by-hand" in arms:
+            try:
+                raise RuntimeError("no <such> thread")
+            except RuntimeError as error:
+                raise runner.ArmError("nice-by-hand") from error
+        found = {**json.loads(KEPT[0].read_text()), "experiment": "H1"}
+        result.write(Path(arguments[-1]), {**found, "command": result.command(arguments)})
+
+    with pytest.raises(SystemExit, match=r"failed: H1 nice-by-hand$"):
+        bench.run(["H1"], "6.1", 2, tmp_path, one, lambda _: None)
+    assert asked == [bench.ARMS["H1"], bench.ARMS["H1"].replace("nice-by-hand,", "")]
+    page = (tmp_path / report.NAME).read_text()
+    assert "nice-by-hand: failed" in page and "no &lt;such&gt; thread" in page
+    assert page.count("<svg") == 1
 
 
 def test_every_experiment_of_the_bench_is_one_of_the_command_line() -> None:

@@ -14,7 +14,7 @@
  * With -d it hands frames to a device, and never sleeps: a sender that shares its time
  * with what it loads so takes little of it for a packet, and always the same of it in all.
  *
- * A datagram starts with struct mark (cut off where the payload is shorter). It ends
+ * A datagram starts with struct mark (cut off where the payload is shorter), or is a text. It ends
  * in its time, or on SIGTERM. Prints one JSON object: per flow what the socket
  * accepted, and the time used.
  */
@@ -60,13 +60,15 @@ static unsigned int n_flows;
 static bool poisson;
 static const char *device;	/* that frames go to, and the neighbour there */
 static size_t size = 256;
+static const char *text;	/* in place of the mark */
 static volatile sig_atomic_t stop;
 
 static const char usage[] =
-	"usage: udp_send [-P] [-s SIZE] [-t SECONDS] [-p SRC_PORT] [-d DEVICE,MAC]\n"
+	"usage: udp_send [-P] [-s SIZE | -m TEXT] [-t SECONDS] [-p SRC_PORT] [-d DEVICE,MAC]\n"
 	"                ADDRESS PORT:PPS...\n"
 	"  -P  Poisson arrivals instead of constant gaps\n"
 	"  -s  payload bytes (256)\n"
+	"  -m  the payload, in place of a mark\n"
 	"  -t  seconds to send (4)\n"
 	"  -p  source port (any)\n"
 	"  -d  IPv4 frames to this device and neighbour, and no sleep in between\n";
@@ -138,7 +140,10 @@ static void mark_next(struct flow *flow, void *payload, int64_t start)
 		.sent_ns = start + (int64_t)flow->due_ns,
 	};
 
-	memcpy(payload, &mark, size < sizeof(mark) ? size : sizeof(mark));
+	if (text)
+		memcpy(payload, text, size);
+	else
+		memcpy(payload, &mark, size < sizeof(mark) ? size : sizeof(mark));
 	flow->due_ns += next_gap(flow);
 }
 
@@ -227,13 +232,17 @@ int main(int argc, char **argv)
 	int64_t start, used;
 	int fd, opt;
 
-	while ((opt = getopt(argc, argv, "Ps:t:p:d:")) != -1) {
+	while ((opt = getopt(argc, argv, "Ps:m:t:p:d:")) != -1) {
 		switch (opt) {
 		case 'P':
 			poisson = true;
 			break;
 		case 's':
 			size = strtoul(optarg, NULL, 10);
+			break;
+		case 'm':
+			text = optarg;
+			size = strlen(text);
 			break;
 		case 't':
 			seconds = atof(optarg);
