@@ -396,12 +396,21 @@ static void weigh_harm(struct control *control, u32 now)
 		}
 		break;
 	case GIVE_UP:
+		control->harm_us = 0;
 		if (time_before32(now, control->since + GIVEN_UP))
 			break;
 		control->state = NONE;
 		control->answered = 0;
 		break;
 	}
+}
+
+/* Is there anybody who could be shed for whoever is harmed? */
+static bool answerable(struct control *control, u32 harmed, u32 now, u16 *list)
+{
+	u32 packets;
+
+	return !harmed || list_levels(control, beneath(harmed - 1), now, list, &packets);
 }
 
 static void step_harm(struct control *control, int cpu, u32 elapsed_us, u32 now, u16 *list)
@@ -419,7 +428,7 @@ static void step_harm(struct control *control, int cpu, u32 elapsed_us, u32 now,
 	control->idle_us = idle_us;
 	WRITE_ONCE(control->harmed, 0);
 	spare = control->idle >= IDLE_ENOUGH;
-	if (spare)
+	if (spare || !answerable(control, harmed, now, list))
 		next_window(control);
 	else if (harmed)
 		pressure = share_of(newly_lost(control), elapsed_us);
