@@ -115,7 +115,8 @@ def cost_arms(modules: list[str]) -> dict[str, CostArm]:
     if "pf_filter" in modules:
         arms["disabled"] = CostArm(Disabled("pf_filter"))
         arms["early_drop"] = CostArm(Modules("pf_filter"), flood=True)
-        arms["judged"] = CostArm(Modules("pf_filter"), nices=(0, 10), only="tun")
+        # So long that its rounds are as much at rest as the processor is.
+        arms["judged"] = CostArm(Modules("pf_filter"), nices=(0, 10), only="tun", packets=LONG)
         arms["shed_drop"] = CostArm(Modules("pf_filter"), flood=True, nices=(10, 0), only="tun")
     arms["stock" + CROWDED] = CostArm(Setting(), sockets=CROWD)
     if "pf_filter" in modules:
@@ -196,7 +197,7 @@ def measured(
         "dropped": {
             name: round(min(one.dropped for path in arm.paths() for one in found[name, path]), 4)
             for name, arm in arms.items()
-            if name.endswith("_drop")
+            if name.endswith("_drop") and arm.nices is None
         },
         "tracked": min(
             (one.tracked for path in PATHS for one in found.get(("filter" + CROWDED, path), [])),

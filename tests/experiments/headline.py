@@ -17,9 +17,7 @@ def received(arm: Json) -> float:
 
 def seconds(arm: Json) -> float:
     """Of the first."""
-    return statistics.median(
-        row[0] if isinstance(row, list) else row for row in arm["seconds"]
-    )
+    return statistics.median(row[0] if isinstance(row, list) else row for row in arm["seconds"])
 
 
 def lost(arm: Json) -> float:

@@ -252,7 +252,12 @@ def table(result: Json) -> str:
     """Medians of the repeats, spread in brackets."""
     found = result["arms"]
     calls = "again" in found["stock"]
-    heads = ["arm", f"{result['what']} asked", "lost", *(["sent again", "answer ms"] if calls else [])]
+    heads = [
+        "arm",
+        f"{result['what']} asked",
+        "lost",
+        *(["sent again", "answer ms"] if calls else []),
+    ]
     rows = [[*heads, *(f"nice {nice} kpps" for nice in result["nices"][1:]), "idle"]]
     for name, arm in found.items():
         lost = arm["lost"]
@@ -263,7 +268,8 @@ def table(result: Json) -> str:
             row.append(f"{statistics.median(arm['answer_ms']):.1f}")
         row += map(spread, zip(*arm["received_pps"], strict=True))
         rows.append([*row, f"{statistics.median(arm['idle']):.0%}"])
-    title = f"{result['experiment']}, kernel {result['version']}: {EXPERIMENTS[result['experiment']].about}; "
+    name = result["experiment"]
+    title = f"{name}, kernel {result['version']}: {EXPERIMENTS[name].about}; "
     title += "median (minimum-maximum) of the repeats"
     foot = f"noise (spread of what the stock arms lost): {result['noise']:.2%}"
     return "\n".join([title, *columns(rows), foot])

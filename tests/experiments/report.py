@@ -15,7 +15,7 @@ import statistics
 from collections.abc import Sequence
 from pathlib import Path
 
-from experiments import curve, show
+from experiments import curve, flat, show
 from experiments.arms import OFF
 from experiments.chart import INK, OUR_COLOUR, PALE, STOCK_COLOUR, page
 from experiments.result import Json
@@ -62,8 +62,12 @@ nav a { margin-right: .9rem }
 
 
 def write(directory: Path) -> Path:
-    """Make the page of all results there; gives its path."""
-    results = [json.loads(path.read_text()) for path in sorted(directory.glob("*.json"))]
+    """Make the page of all results there, and of each a list of its numbers; gives the page's
+    path."""
+    paths = sorted(directory.glob("*.json"))
+    results = [json.loads(path.read_text()) for path in paths]
+    for result, path in zip(results, paths, strict=True):
+        path.with_suffix(".csv").write_text(flat.text(result))
     path = directory / NAME
     path.write_text(text(results))
     return path

@@ -87,7 +87,7 @@ class RealTime(Setting):
         self.policy = policy
 
     def started(self, guest: Guest, pids: Sequence[int]) -> None:
-        guest.run(["chrt", f"--{self.policy}", "--pid", "1", str(pids[0])])
+        guest.run(["chrt", "--all-tasks", f"--{self.policy}", "--pid", "1", str(pids[0])])
 
 
 class Reniced(Setting):
@@ -97,7 +97,7 @@ class Reniced(Setting):
         self.nice = nice
 
     def started(self, guest: Guest, pids: Sequence[int]) -> None:
-        guest.run(["renice", "-n", str(self.nice), "-p", str(pids[0])])
+        guest.run(f"renice -n {self.nice} -p $(ls /proc/{pids[0]}/task)")
 
 
 class ThreadedNapi(Setting):

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """The bench, and the page of its results."""
 
+import csv
 import json
 import re
 from pathlib import Path
@@ -32,6 +33,22 @@ def test_the_page_needs_nothing_else(tmp_path: Path) -> None:
     assert not re.findall(r'(?:src|href)="(?!#)', page)
     links = re.findall(r'<a href="#([^"]+)"', page)
     assert sorted(links) == sorted(re.findall(r'<section id="([^"]+)"', page))
+
+
+def test_every_number_of_an_arm_is_in_a_list(tmp_path: Path) -> None:
+    kept = REPO / "docs" / "results" / "S1-6.12.json"
+    (tmp_path / "S1.json").write_text(kept.read_text())
+    report.write(tmp_path)
+    with (tmp_path / "S1.csv").open() as file:
+        lines = list(csv.DictReader(file))
+    found = {(one["figure"], one["repeat"], one["receiver"]): float(one["value"]) for one in lines}
+    assert len(found) == len(lines)
+    for step in json.loads(kept.read_text())["steps"]:
+        for name, arm in step["arms"].items():
+            figure = f"demand {step['demand']:g}.{name}"
+            for i, (got,) in enumerate(arm["received_pps"]):
+                assert found[f"{figure}.received_pps", str(i), "0"] == pytest.approx(got, rel=1e-5)
+            assert found[f"{figure}.accounts.sent", "0", ""] == arm["accounts"][0]["sent"]
 
 
 def test_what_fails_is_told_and_the_next_is_run(tmp_path: Path) -> None:

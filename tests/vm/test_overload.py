@@ -197,6 +197,8 @@ def test_tcp_is_never_dropped(guest: Guest) -> None:
 @pytest.mark.parametrize("nice", [0, 10])
 def test_a_stream_that_waits_for_the_cpu_is_shed_for(guest: Guest, nice: int) -> None:
     """Its window is shut meanwhile; its equals are not shed for it."""
+    if guest.kernel.name == "debug":
+        pytest.skip("a stream of this host's loses packets in front of so slow a guest")
     guest.load("pf_filter")
     told: dict[str, int] = {}
     stream = StreamReceiver(guest, TCP_PORT, nice, WAITING_MESSAGES, SIZE)
