@@ -9,7 +9,7 @@ KVER            ?= $(shell uname -r)
 KDIR            ?= /lib/modules/$(KVER)/build
 ## root to install into, for packaging
 DESTDIR         ?=
-## where packetflow-group and documents go
+## where the programs and documents go
 PREFIX          ?= /usr/local
 ## where the modules go, below /lib/modules/KVER
 INSTALL_MOD_DIR ?= updates/packetflow
@@ -34,22 +34,39 @@ KBUILD   = $(MAKE) -C $(KDIR) M=$(CURDIR)
 DKMS_DIR = $(DESTDIR)/usr/src/packetflow-$(VERSION)
 DOC_DIR  = $(DESTDIR)$(PREFIX)/share/doc/packetflow
 SBIN_DIR = $(DESTDIR)$(PREFIX)/sbin
+MAN_DIR  = $(DESTDIR)$(PREFIX)/share/man/man8
+UNIT_DIR = $(DESTDIR)$(PREFIX)/lib/systemd/system
+ETC_FILE = $(DESTDIR)/etc/packetflow.conf
+UNITS    = packetflow.service packetflow-group.service
 RUN      = tests/experiments/run
 SOURCES  = Kbuild VERSION LICENSE dkms.conf common $(wildcard pf_*)
 
 all: ## build the modules for the running kernel (or KVER=, or KDIR=)
 	$(KBUILD) modules
 
-install: ## install the modules and packetflow-group (DESTDIR= for packaging)
+install: install-tools ## install the modules, tools, service and /etc/packetflow.conf (DESTDIR= for packaging)
 	$(KBUILD) INSTALL_MOD_PATH=$(DESTDIR) INSTALL_MOD_DIR=$(INSTALL_MOD_DIR) \
 		CONFIG_MODULE_SIG_ALL= modules_install
 	$(if $(DESTDIR),,depmod $(RELEASE))
-	install -D -m 755 -t $(SBIN_DIR) tools/packetflow-group
+
+install-tools:
+	install -D -m 755 -t $(SBIN_DIR) tools/packetflow tools/packetflow-group
+	install -D -m 644 -t $(MAN_DIR) $(wildcard docs/man/*.8)
+	install -D -m 644 -t $(DOC_DIR)/docs $(wildcard docs/*.md)
 	install -D -m 644 -t $(DOC_DIR) LICENSE $(wildcard README.md)
+	[ -e $(ETC_FILE) ] || install -D -m 644 system/packetflow.conf $(ETC_FILE)
+	mkdir -p $(UNIT_DIR)
+	for unit in $(UNITS); do \
+		sed 's,/usr/sbin/,$(PREFIX)/sbin/,;s,/usr/share/,$(PREFIX)/share/,' system/$$unit \
+			> $(UNIT_DIR)/$$unit && chmod 644 $(UNIT_DIR)/$$unit || exit 1; \
+	done
 
 uninstall: ## remove what install put in place
 	rm -rf $(DESTDIR)/lib/modules/$(RELEASE)/$(INSTALL_MOD_DIR) $(DOC_DIR)
-	rm -f $(SBIN_DIR)/packetflow-group
+	rm -f $(SBIN_DIR)/packetflow $(SBIN_DIR)/packetflow-group $(addprefix $(UNIT_DIR)/,$(UNITS))
+	rm -f $(addprefix $(MAN_DIR)/,packetflow.8 packetflow-group.8)
+	cmp -s system/packetflow.conf $(ETC_FILE) && rm $(ETC_FILE) || \
+		[ ! -e $(ETC_FILE) ] || echo "$(ETC_FILE) was changed, and stays"
 	$(if $(DESTDIR),,depmod $(RELEASE))
 
 sign: ## sign the built modules for Secure Boot (SIGN_KEY=, SIGN_CERT=)
@@ -64,6 +81,12 @@ dkms-install: ## have DKMS build and install the modules for every kernel
 dkms-remove: ## take the modules out of DKMS
 	$(if $(DESTDIR),,dkms remove packetflow/$(VERSION) --all)
 	rm -rf $(DKMS_DIR)
+
+deb: setup ## make Debian packages, into build/deb
+	tools/in-root tools/deb
+
+test-packages: deb ## try the packages in clean roots of Debian bookworm and trixie
+	tools/package-test
 
 setup: ## make the root with kernels, compilers and QEMU that all below run in
 	tools/setup
@@ -110,5 +133,5 @@ help: ## this list
 	@echo "variables"
 	@sed -n '/^## /{N;s/^## \(.*\)\n\([A-Z_]*\).*/  \2\t\1/p}' $(MAKEFILE_LIST) | expand -t 19
 
-.PHONY: all install uninstall sign dkms-install dkms-remove setup modules demo \
+.PHONY: all install install-tools uninstall sign dkms-install dkms-remove deb test-packages setup modules demo \
 	test test-release test-debug mutate bench cost lint check clean help

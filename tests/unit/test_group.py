@@ -1,37 +1,21 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """What tools/packetflow-group decides: every session ends as it was or was left."""
 
-import importlib.util
 import itertools
 import json
 import re
-import sys
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from importlib.machinery import SourceFileLoader
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from hypothesis import given
 from hypothesis import strategies as st
+from programs import load
 
-PROGRAM = Path(__file__).resolve().parents[2] / "tools" / "packetflow-group"
 GROUPS, THREADS = 2, 4
 
 
-def load() -> Any:
-    loader = SourceFileLoader("packetflow_group", str(PROGRAM))
-    spec = importlib.util.spec_from_loader(loader.name, loader)
-    assert spec is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[loader.name] = module
-    sys.dont_write_bytecode, before = True, sys.dont_write_bytecode
-    loader.exec_module(module)
-    sys.dont_write_bytecode = before
-    return module
-
-
-program = load()
+program = load("packetflow-group")
 
 nices = st.integers(-20, 19)
 groups = st.integers(0, GROUPS - 1)

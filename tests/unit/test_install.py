@@ -11,6 +11,7 @@ import pytest
 from rig.kernels import REPO, kernel
 
 pytestmark = pytest.mark.timeout(900)  # a busy machine builds slowly
+UNITS = ("packetflow", "packetflow-group")
 SIGNED = b"~Module signature appended~\n"
 
 
@@ -59,13 +60,30 @@ def test_what_is_installed_is_signed_and_all_of_it_uninstalled(tree: Path, tmp_p
     make(tree, "install", f"DESTDIR={target}")
     place = f"lib/modules/{kernel('6.1').version}/updates/packetflow"
     modules = {f"{place}/{name}" for name in names(tree)}
-    program = "usr/local/sbin/packetflow-group"
-    texts = {f"usr/local/share/doc/packetflow/{name}" for name in ("LICENSE", "README.md")}
-    assert files(target) == {*modules, program, *texts}
+    programs = {f"usr/local/sbin/{name}" for name in ("packetflow", "packetflow-group")}
+    found = files(target)
+    assert {path for path in found if path.startswith("lib/")} == modules
+    assert {path for path in found if "/sbin/" in path} == programs
+    others = {path for path in found - modules - programs if "/share/" not in path}
+    units = {f"usr/local/lib/systemd/system/{name}.service" for name in UNITS}
+    assert others == {*units, "etc/packetflow.conf"}
     assert all((target / module).read_bytes().endswith(SIGNED) for module in modules)
-    assert os.access(target / program, os.X_OK)
+    assert all(os.access(target / program, os.X_OK) for program in programs)
+    for unit in units:
+        (start,) = re.findall(r"^ExecStart=(\S+)", (target / unit).read_text(), re.MULTILINE)
+        assert start.removeprefix("/") in programs
     make(tree, "uninstall", f"DESTDIR={target}")
     assert files(target) == set()
+
+
+def test_a_configuration_that_was_changed_stays(tree: Path, tmp_path: Path) -> None:
+    configuration = tmp_path / "etc" / "packetflow.conf"
+    make(tree, "install-tools", f"DESTDIR={tmp_path}")
+    configuration.write_text("modules = pf_filter\n")
+    make(tree, "install-tools", f"DESTDIR={tmp_path}")
+    make(tree, "uninstall", f"DESTDIR={tmp_path}")
+    assert files(tmp_path) == {"etc/packetflow.conf"}
+    assert configuration.read_text() == "modules = pf_filter\n"
 
 
 @pytest.mark.skipif(not shutil.which("dkms"), reason="dkms is not in the root: run make setup")

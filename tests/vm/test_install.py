@@ -3,6 +3,7 @@
 
 import pytest
 from rig.guest import Guest
+from rig.kernels import REPO
 
 # Looking at every module of the kernel, depmod takes minutes here: show it none but ours.
 ALONE = """
@@ -36,4 +37,35 @@ def test_installed_modules_are_loaded_and_unloaded_by_name(guest: Guest) -> None
     assert loaded(guest) == set()
     guest.run(f"{make} uninstall")
     assert guest.run("modprobe pf_filter", check=False).rc
+    guest.run(RESTORE)
+
+
+def test_the_service_loads_and_sets_what_its_file_says(guest: Guest) -> None:
+    if guest.kernel.name == "debug":
+        pytest.skip("its headers are not in the guest")
+    program = str(REPO / "tools" / "packetflow")
+    guest.run(ALONE)
+    guest.run(f"make -C {guest.kernel.build} install INSTALL_MOD_STRIP=1", timeout=150)
+    text = "modules = pf_filter pf_mm\nfilter/floor = 7\nmm/scale = 200\n"
+    guest.write("/etc/packetflow.conf", text)
+    guest.run([program, "check"])
+    guest.run([program, "start"])
+    assert loaded(guest) == {"pf_common", "pf_filter", "pf_mm"}
+    assert guest.read("/proc/packetflow/filter/floor").strip() == "7"
+    assert guest.read("/proc/packetflow/mm/scale").strip() == "200"
+    # What is refused is told with its line, and the rest is set.
+    guest.write("/etc/packetflow.conf", text.replace("= 7", "= many") + "mm/sale = 1\n")
+    guest.write("/proc/packetflow/mm/scale", "100")
+    done = guest.run([program, "start"], check=False)
+    assert done.rc == 1
+    assert ":2: the kernel does not take 'many' for filter/floor" in done.err
+    assert ":4: there is no /proc/packetflow/mm/sale" in done.err
+    assert guest.read("/proc/packetflow/filter/floor").strip() == "7"
+    assert guest.read("/proc/packetflow/mm/scale").strip() == "200"
+    guest.run([program, "stop"])
+    assert loaded(guest) == set()
+    guest.run([program, "stop"])
+    guest.run(f"make -C {guest.kernel.build} uninstall")
+    said = guest.run([program, "start"], check=False).err
+    assert "pf_filter was not loaded" in said and "dkms autoinstall" in said
     guest.run(RESTORE)
