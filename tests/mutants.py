@@ -68,6 +68,7 @@ MUTANTS = [
         "if (waited && window_shut(sk))",
         "if (0)",
         OVERLOAD + "test_a_stream_that_waits_for_the_cpu_is_shed_for",
+        kernel="6.12",
     ),
     Mutant(
         "remote ports where there are none",

@@ -65,7 +65,7 @@ def offer(
     got = [receiver.packets for receiver in seen]
     others = sum(got) + sum(drops) + in_front - sum(sent)
     assert others >= 0, (sent, got, drops, in_front)
-    assert others < 3 or (beside and not guest.wired), (sent, got, drops, in_front)
+    assert others < 3 or beside, (sent, got, drops, in_front)
     return sent, seen
 
 
@@ -196,7 +196,8 @@ def test_tcp_is_never_dropped(guest: Guest) -> None:
 
 @pytest.mark.parametrize("nice", [0, 10])
 def test_a_stream_that_waits_for_the_cpu_is_shed_for(guest: Guest, nice: int) -> None:
-    """Its window is shut meanwhile; its equals are not shed for it."""
+    """Its window is shut meanwhile, or, on 6.1, the receive queue stands; its equals are not
+    shed for it."""
     if guest.kernel.name == "debug":
         pytest.skip("a stream of this host's loses packets in front of so slow a guest")
     guest.load("pf_filter")
@@ -211,4 +212,4 @@ def test_a_stream_that_waits_for_the_cpu_is_shed_for(guest: Guest, nice: int) ->
         send_streams([TCP_PORT], WAITING_MESSAGES, SIZE, sender(guest, apart=True))
         stream.finish()
         flood.result()
-    assert (told["harm"] > 0) == (nice == 0), told
+    assert (told["harm"] + told["overload"] > 0) == (nice == 0), told
