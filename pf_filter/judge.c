@@ -131,9 +131,11 @@ static enum filter_outcome judge_socket(const struct filter_packet *packet, u16 
 	struct pflow_sock *entry = packet->entry;
 
 	note_socket_drops(entry, packet->full);
-	if ((packet->full || stays_over(entry, packet->sk)) && receiving(entry))
-		filter_control_harm(entry, level,
-				    packet->full ? time_to_send(entry, packet->packets) : ABOUT_TO_NS);
+	if ((packet->full || stays_over(entry, packet->sk)) && receiving(entry)) {
+		u64 ns = packet->full ? time_to_send(entry, packet->packets) : ABOUT_TO_NS;
+
+		filter_control_harm(entry, level, ns);
+	}
 	if (!packet->full) {
 		measure_room(entry, packet->sk, least_truesize(packet));
 		return FILTER_PASS;

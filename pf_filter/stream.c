@@ -17,7 +17,7 @@
 #include "../common/compat/compat.h"
 #include "filter.h"
 
-#define LOOKS_APART	(HZ / 10)	/* what passed between is not known of looks further apart */
+#define LOOKS_APART	(HZ / 10)	/* further apart, nobody knows what passed between */
 
 /* Less than a segment may come. */
 static bool window_shut(const struct sock *sk)

@@ -15,6 +15,16 @@ def received(arm: Json) -> float:
     return statistics.median(row[0] for row in arm["received_pps"]) / 1e3
 
 
+def seconds(arm: Json) -> float:
+    """Of the first."""
+    return statistics.median(row[0] if isinstance(row, list) else row for row in arm["seconds"])
+
+
+def lost(arm: Json) -> float:
+    """Percent."""
+    return 100 * statistics.median(arm["lost"])
+
+
 def socket_drops(arm: Json) -> float:
     """Of the first, packets a second."""
     return statistics.median(row[0] for row in arm["socket_drops_pps"])
@@ -45,6 +55,20 @@ HEADLINES = (
         "filter",
         received,
         "{:.1f} kpps",
+    ),
+    Headline(
+        "M1-6.12",
+        "A TCP stream to nice 0 beside floods to nice 10: the time it takes",
+        "all",
+        seconds,
+        "{:.1f} s",
+    ),
+    Headline(
+        "R1-6.12",
+        "rsyslog at nice 0 beside iperf3 floods to nice 10: lines lost",
+        "filter",
+        lost,
+        "{:.1f} %",
     ),
     Headline(
         "H1-6.12",
