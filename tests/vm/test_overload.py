@@ -202,11 +202,14 @@ def test_a_stream_that_waits_for_the_cpu_is_shed_for(guest: Guest, nice: int) ->
         pytest.skip("a stream of this host's loses packets in front of so slow a guest")
     guest.load("pf_filter")
     told: dict[str, int] = {}
+
+    def end(guest: Guest) -> None:
+        early(guest)
+        told.update(dropped(guest))
+
     stream = StreamReceiver(guest, TCP_PORT, nice, WAITING_MESSAGES, SIZE)
     with ThreadPoolExecutor(1) as pool:
-        flood = pool.submit(
-            offer, guest, (10, 10, 10), lambda guest: told.update(dropped(guest)), beside=True
-        )
+        flood = pool.submit(offer, guest, (10, 10, 10), end, beside=True)
         while not flood.done() and "cpu 0: under pressure" not in guest.read(STATUS):
             time.sleep(0.1)
         send_streams([TCP_PORT], WAITING_MESSAGES, SIZE, sender(guest, apart=True))
