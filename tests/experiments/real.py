@@ -58,7 +58,7 @@ module(load="imudp")
 input(type="imudp" address="{address}" port="{port}")
 action(type="omfile" file="{lines}")
 """
-CALLS = 100  # a second
+CALLS = 300  # a second
 
 
 @dataclass(frozen=True)
