@@ -19,7 +19,7 @@
  * changed last.
  *
  * What the raised take of each CPU is counted, ghosts included, against a budget;
- * when it is spent their boosts end.
+ * when it is spent their boosts end, those of the less important first.
  */
 #include <linux/delay.h>
 #include <linux/hrtimer.h>
@@ -311,6 +311,17 @@ static struct task_struct *receiver(const struct pflow_sock *entry)
 	return task;
 }
 
+/* Of a CPU's budget, what is left to whoever is more important and was raised lately: half. */
+static s32 left_to_others(u8 rank, int cpu)
+{
+	unsigned int i;
+
+	for (i = 0; i < SLOTS; i++)
+		if (slots[i].state != FREE && slots[i].cpu == cpu && slots[i].rank > rank)
+			return PFLOW_BUDGET_US / 200 * sched_knob(SCHED_KNOB_CAP);
+	return 0;
+}
+
 /*
  * One that did not run although raised waits for something else than its turn, and for
  * one that others had to make room for it is their turn. From a lever that was not
@@ -329,8 +340,9 @@ static u32 apart_from(const struct slot *last)
 static int worthy(const struct task_struct *task, u8 rank, const struct slot *last,
 		  enum boost_lever *lever)
 {
-	/* Whose boost ended as the budget was spent waits for half of it. */
-	s32 refilled = PFLOW_BUDGET_US / 200 * sched_knob(SCHED_KNOB_CAP);
+	/* Whose boost ended as the budget was spent waits for a tenth of it. */
+	s32 refilled = PFLOW_BUDGET_US / 1000 * sched_knob(SCHED_KNOB_CAP);
+	int cpu = task_cpu(task);
 
 	if (READ_ONCE(task->policy) != SCHED_NORMAL)
 		return REFUSED_CLASS;
@@ -340,7 +352,8 @@ static int worthy(const struct task_struct *task, u8 rank, const struct slot *la
 		return REFUSED_EXEMPT;
 	if (last && time_before32((u32)jiffies, last->changed + apart_from(last)))
 		return REFUSED_APART;
-	if (per_cpu(budget_us, task_cpu(task)) < (last && last->end == END_CAP ? refilled : 0))
+	if (per_cpu(budget_us, cpu) <
+	    left_to_others(rank, cpu) + (last && last->end == END_CAP ? refilled : 0))
 		return REFUSED_CAP;
 	if (lever_choose(task, last && last->boost.weak, lever))
 		return REFUSED_LEVER;
@@ -553,6 +566,7 @@ static bool barred(const struct slot *slot)
 static bool ends(struct slot *slot, enum boost_end *end)
 {
 	const struct task_struct *task = slot->boost.task;
+	int cpu = task_cpu(task);
 
 	if (READ_ONCE(task->flags) & PF_EXITING)
 		*end = END_EXITED;
@@ -565,7 +579,7 @@ static bool ends(struct slot *slot, enum boost_end *end)
 		*end = END_CHANGED;
 	else if (barred(slot))
 		*end = END_BARRED;
-	else if (per_cpu(budget_us, task_cpu(task)) < 0)
+	else if (per_cpu(budget_us, cpu) < left_to_others(slot->rank, cpu))
 		*end = END_CAP;
 	else if (time_after32((u32)jiffies, slot->until))
 		*end = END_EXPIRED;

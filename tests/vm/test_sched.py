@@ -951,6 +951,25 @@ def test_a_working_receiver_is_let_go_when_its_share_is_used() -> None:
         wait_for(lambda: receiver.state() == receiver.before)
 
 
+@inside(modules=SCHED)
+def test_when_the_share_runs_out_the_more_important_stays_raised() -> None:
+    with (
+        starving("rr", hogs=1, cap=50),
+        receiving(work=0.003, pause=0) as first,
+        receiving(of_low_priority_and_accurate, work=0.003, pause=0) as second,
+    ):
+        times: dict[tuple[bool, ...], int] = {}
+        calm()
+        with flood(first.port, second.port, burst=8, pause=0.02):
+            wait_for(boosted)
+            for _ in range(300):
+                raised = tuple(is_raised("rr", r.before, r.state()) for r in (first, second))
+                times[raised] = times.get(raised, 0) + 1
+                time.sleep(0.01)
+        alone = {who: times.get(who, 0) for who in ((True, False), (False, True))}
+        assert alone[True, False] > 30 + 3 * alone[False, True], times
+
+
 @mark.cpus(1, 2)
 @inside(modules=SCHED, pinned=False)
 def test_a_reservation_that_was_used_up_is_no_bar_for_the_next() -> None:
