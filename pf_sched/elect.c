@@ -311,14 +311,20 @@ static struct task_struct *receiver(const struct pflow_sock *entry)
 	return task;
 }
 
-/* Of a CPU's budget, what is left to whoever is more important and was raised lately: half. */
+/* Percent of a full budget. */
+static s32 budget_part(unsigned int percent)
+{
+	return PFLOW_BUDGET_US / 10000 * sched_knob(SCHED_KNOB_CAP) * percent;
+}
+
+/* Of a CPU's budget, what is left to whoever is more important and was raised lately. */
 static s32 left_to_others(u8 rank, int cpu)
 {
 	unsigned int i;
 
 	for (i = 0; i < SLOTS; i++)
 		if (slots[i].state != FREE && slots[i].cpu == cpu && slots[i].rank > rank)
-			return PFLOW_BUDGET_US / 200 * sched_knob(SCHED_KNOB_CAP);
+			return budget_part(50);
 	return 0;
 }
 
@@ -340,8 +346,7 @@ static u32 apart_from(const struct slot *last)
 static int worthy(const struct task_struct *task, u8 rank, const struct slot *last,
 		  enum boost_lever *lever)
 {
-	/* Whose boost ended as the budget was spent waits for a tenth of it. */
-	s32 refilled = PFLOW_BUDGET_US / 1000 * sched_knob(SCHED_KNOB_CAP);
+	bool capped = last && last->end == END_CAP;
 	int cpu = task_cpu(task);
 
 	if (READ_ONCE(task->policy) != SCHED_NORMAL)
@@ -352,8 +357,8 @@ static int worthy(const struct task_struct *task, u8 rank, const struct slot *la
 		return REFUSED_EXEMPT;
 	if (last && time_before32((u32)jiffies, last->changed + apart_from(last)))
 		return REFUSED_APART;
-	if (per_cpu(budget_us, cpu) <
-	    left_to_others(rank, cpu) + (last && last->end == END_CAP ? refilled : 0))
+	/* Whose boost ended as the budget was spent waits for a tenth of it. */
+	if (per_cpu(budget_us, cpu) < left_to_others(rank, cpu) + (capped ? budget_part(10) : 0))
 		return REFUSED_CAP;
 	if (lever_choose(task, last && last->boost.weak, lever))
 		return REFUSED_LEVER;
@@ -632,11 +637,11 @@ static void charge(void)
 			account_slot(&slots[i]);
 }
 
-/* Only this thread writes budgets. Return: whether any is overdrawn. */
-static bool settle(u32 elapsed_us)
+/* Only this thread writes budgets. Return: what is left of the one that is used most. */
+static s32 settle(u32 elapsed_us)
 {
 	unsigned int cap = sched_knob(SCHED_KNOB_CAP);
-	bool overdrawn = false;
+	s32 least = S32_MAX;
 	int cpu;
 
 	for_each_possible_cpu(cpu) {
@@ -645,9 +650,9 @@ static bool settle(u32 elapsed_us)
 
 		WRITE_ONCE(per_cpu(budget_us, cpu), budget);
 		per_cpu(used_us, cpu) = 0;
-		overdrawn |= budget < 0;
+		least = min(least, budget);
 	}
-	return overdrawn;
+	return least;
 }
 
 static void adapt(void)
@@ -793,16 +798,16 @@ static void tick(struct kthread_work *work)
 	u32 elapsed_us = min_t(u64, div_u64(now - tick_at_ns, NSEC_PER_USEC), USEC_PER_SEC);
 	unsigned int used = 0, busy = 0, i;
 	unsigned long irq;
-	bool overdrawn;
+	s32 left;
 
 	tick_at_ns = now;
 	raw_spin_lock_irqsave(&slots_lock, irq);
 	charge();
 	raw_spin_unlock_irqrestore(&slots_lock, irq);
-	overdrawn = settle(elapsed_us);
+	left = settle(elapsed_us);
 
 	raw_spin_lock_irqsave(&slots_lock, irq);
-	budget_spent |= overdrawn;
+	budget_spent |= left < 0;
 	for (i = 0; i < SLOTS; i++) {
 		enum boost_end end;
 
@@ -828,8 +833,9 @@ static void tick(struct kthread_work *work)
 		used += slots[i].state != FREE;
 		busy += active(&slots[i]) || slots[i].state == OVER;
 	}
-	/* An overdrawn budget is to be filled even if nobody is left. */
-	if ((used || overdrawn) && !stopping)
+	/* A budget fills even if nobody is left, and soon: somebody may wait for it. */
+	busy += left < budget_part(100);
+	if ((used || busy) && !stopping)
 		hrtimer_start(&tick_timer, ms_to_ktime(busy ? TICK_MS : TICK_IDLE_MS),
 			      HRTIMER_MODE_REL_HARD);
 }

@@ -417,9 +417,16 @@ MUTANTS = [
     Mutant(
         "the share of the raised is not held",
         "pf_sched/elect.c",
-        "else if (per_cpu(budget_us, task_cpu(task)) < 0)",
+        "else if (per_cpu(budget_us, cpu) < left_to_others(slot->rank, cpu))",
         "else if (0)",
         SCHED + "test_a_flood_does_not_buy_the_cpu",
+    ),
+    Mutant(
+        "who matters less may spend all of the share",
+        "pf_sched/elect.c",
+        "return budget_part(50);",
+        "return 0;",
+        SCHED + "test_when_the_share_runs_out_the_more_important_stays_raised",
     ),
     Mutant(
         "observe raises",
