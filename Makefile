@@ -17,8 +17,10 @@ INSTALL_MOD_DIR ?= updates/packetflow
 SIGN_KEY        ?= /var/lib/dkms/mok.key
 ## its certificate
 SIGN_CERT       ?= /var/lib/dkms/mok.pub
-## kernel to test with: 6.1, 6.12, 7.2 (the newest 7 that Debian offers), or all
+## kernel to demonstrate, measure or test with: 6.1, 6.12, 7.2 (the newest 7 that Debian offers)
 KERNEL          ?=
+## kernels to test with: such as "6.1 6.12-rt 7.2-cloud"; all is the three above
+KERNELS         ?= $(or $(KERNEL),all)
 ## what sends in the demo: light, or iperf3
 TOOL            ?= light
 ## experiments of the bench, such as "U1 M1" (all)
@@ -91,8 +93,9 @@ test-packages: deb ## try the packages in clean roots of Debian bookworm and tri
 setup: ## make the root with kernels, compilers and QEMU that all below run in
 	tools/setup
 
-modules: setup ## build the modules for test kernels: KERNEL=6.1, 6.12, 7.2 or all
-	tools/modules $(or $(KERNEL),all)
+modules: setup ## build the modules for test kernels, which are installed if need be (KERNELS=)
+	tools/kernel $(KERNELS)
+	tools/modules "$(KERNELS)"
 
 demo: BEGIN := $(shell date +%s)
 demo: setup ## show what the modules do, as table and picture (KERNEL=, TOOL=iperf3)
@@ -100,11 +103,14 @@ demo: setup ## show what the modules do, as table and picture (KERNEL=, TOOL=ipe
 	tests/experiments/demo --kernel $(or $(KERNEL),6.12) --tool $(TOOL)
 	@echo "demo: done in $$(($$(date +%s) - $(BEGIN))) s, all told"
 
-test: modules ## run all tests (KERNEL= for one kernel only, PYTEST= for its options)
-	tests/run --kernel $(or $(KERNEL),all) $(PYTEST)
+test: modules ## run all tests (KERNELS= for other kernels or one, PYTEST= for its options)
+	tests/run --kernel "$(KERNELS)" $(PYTEST)
 
-test-release: modules ## run them as for a release: 10 million packets, 200 cycles (KERNEL=)
-	tests/run --kernel $(or $(KERNEL),all) --packets 10000000 --cycles 200 $(PYTEST)
+test-all: setup ## run all tests on all kernels that Debian's archive has
+	kernels=$$(tools/kernel --list) && $(MAKE) test KERNELS="$$kernels"
+
+test-release: modules ## run them as for a release: 10 million packets, 200 cycles (KERNELS=)
+	tests/run --kernel "$(KERNELS)" --packets 10000000 --cycles 200 $(PYTEST)
 
 test-debug: setup ## run the behaviour tests on a kernel that catches mistakes
 	tools/debug-kernel
@@ -134,4 +140,4 @@ help: ## this list
 	@sed -n '/^## /{N;s/^## \(.*\)\n\([A-Z_]*\).*/  \2\t\1/p}' $(MAKEFILE_LIST) | expand -t 19
 
 .PHONY: all install install-tools uninstall sign dkms-install dkms-remove deb test-packages setup modules demo \
-	test test-release test-debug mutate bench cost lint check clean help
+	test test-all test-release test-debug mutate bench cost lint check clean help

@@ -3,9 +3,7 @@
 
 import hypothesis
 import pytest
-from rig.kernels import SERIES
-
-KERNELS = (*SERIES, "debug")
+from rig.kernels import SERIES, kernel, names
 
 # How long a case takes is the host's affair.
 hypothesis.settings.register_profile(
@@ -18,7 +16,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--kernel",
         default="all",
-        help=f"kernels to test on, joined by commas: {', '.join(KERNELS)} or all (the stock ones)",
+        help=f"kernels to test on, joined by commas: all ({', '.join(SERIES)}), others that"
+        " tools/kernel installs, such as 6.12-rt, or debug",
     )
     parser.addoption(
         "--packets",
@@ -47,12 +46,13 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def kernels(config: pytest.Config) -> list[str]:
     """The names of the kernels that were asked for."""
-    wanted = config.getoption("--kernel")
-    names = list(SERIES) if wanted == "all" else wanted.split(",")
-    for name in names:
-        if name not in KERNELS:
-            raise pytest.UsageError(f"--kernel: {name} is none of {', '.join(KERNELS)}")
-    return names
+    wanted = names(config.getoption("--kernel"))
+    for name in wanted:
+        try:
+            kernel(name)
+        except LookupError as error:
+            raise pytest.UsageError(f"--kernel: {error}") from None
+    return wanted
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """The kernels that the rig can boot.
 
-A kernel is named by its release series. Which version stands behind a name
-is found by looking at what "make setup" (or, for "debug", "make debug-kernel")
-has installed; the newest wins.
+A kernel is named by its release series and, if it has one, its flavour: 6.1, 6.12-rt. Which
+version stands behind a name is found by looking at what "make setup", tools/kernel (or, for
+"debug", tools/debug-kernel) has installed; the newest wins.
 """
 
 import os
@@ -17,7 +17,7 @@ MODULES = Path("/usr/lib/modules")
 CACHE = Path(os.environ.get("PACKETFLOW_CACHE", "/var/cache/packetflow"))
 REPO = Path(__file__).resolve().parents[2]
 
-SERIES = ("6.1", "6.12", "7.2")
+SERIES = ("6.1", "6.12", "7.2")  # those of "make setup"
 OPTIONAL = ("pf_filter", "pf_sched", "pf_mm")  # the project's modules beside pf_common
 
 
@@ -46,21 +46,27 @@ def kernel(name: str) -> Kernel:
     candidates = [_debug()] if name == "debug" else list(_installed(name))
     found = [k for k in candidates if k.image.exists() and k.headers.exists()]
     if not found:
-        target = "debug-kernel" if name == "debug" else "setup"
-        raise LookupError(f'kernel {name} is not installed: run "make {target}"')
+        tool = "debug-kernel" if name == "debug" else f"kernel {name}"
+        raise LookupError(f"kernel {name} is not installed: run tools/{tool}")
     return max(found, key=lambda k: _numbers(k.version))
 
 
-def all_kernels() -> list[Kernel]:
-    """Every stock kernel, oldest series first."""
-    return [kernel(name) for name in SERIES]
+def names(text: str) -> list[str]:
+    """The names in a list, joined by spaces or commas; "all" is those of SERIES."""
+    return list(SERIES) if text == "all" else re.split(r"[\s,]+", text.strip())
+
+
+def name_of(version: str) -> str | None:
+    """The name of a stock kernel; "7.2" stands for the newest release 7 that Debian offers."""
+    found = re.fullmatch(r"(\d+)(\.\d+)\.[^-]*(?:-\d+)?(-rt|-cloud|)-amd64", version)
+    if not found:
+        return None
+    return found[1] + (".2" if found[1] == "7" else found[2]) + found[3]
 
 
 def _installed(name: str) -> Iterator[Kernel]:
-    # "7.2" stands for the newest release 7 that Debian offers.
-    series = r"7\." if name == "7.2" else re.escape(name) + r"\."
     for directory in MODULES.iterdir():
-        if not re.match(series, directory.name):
+        if name_of(directory.name) != name:
             continue
         images = (directory / "vmlinuz", Path(f"/boot/vmlinuz-{directory.name}"))
         image = next((i for i in images if i.exists()), images[0])
@@ -79,6 +85,6 @@ def _numbers(version: str) -> tuple[int, ...]:
 
 
 if __name__ == "__main__":
-    # For scripts: a line "VERSION HEADERS" for each kernel named.
-    for found in map(kernel, sys.argv[1:]):
+    # For scripts: a line "VERSION HEADERS" for each kernel of a list.
+    for found in map(kernel, names(sys.argv[1])):
         print(found.version, found.headers)

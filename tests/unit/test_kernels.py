@@ -1,0 +1,52 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Which kernel a name stands for."""
+
+from pathlib import Path
+
+import pytest
+from rig import kernels
+
+INSTALLED = (
+    "6.1.0-9-amd64",
+    "6.1.0-56-amd64",
+    "6.1.0-57-rt-amd64",
+    "6.1.0-58-cloud-amd64",
+    "6.12.117+deb13-amd64",
+    "6.12.117+deb13-rt-amd64",
+    "6.12.115+deb13.1-rt-amd64",
+    "7.2.12+deb13-amd64",
+    "7.3.4+deb13-amd64",
+    "7.2.12+deb13-cloud-amd64",
+    "6.1.50",
+)
+
+
+@pytest.mark.parametrize(
+    ("name", "version"),
+    [
+        ("6.1", "6.1.0-56-amd64"),
+        ("6.1-rt", "6.1.0-57-rt-amd64"),
+        ("6.1-cloud", "6.1.0-58-cloud-amd64"),
+        ("6.12", "6.12.117+deb13-amd64"),
+        ("6.12-rt", "6.12.117+deb13-rt-amd64"),
+        ("7.2", "7.3.4+deb13-amd64"),
+        ("7.2-cloud", "7.2.12+deb13-cloud-amd64"),
+    ],
+)
+def test_the_newest_of_the_name(
+    name: str, version: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for directory in INSTALLED:
+        (tmp_path / directory / "build").mkdir(parents=True)
+        (tmp_path / directory / "vmlinuz").touch()
+    monkeypatch.setattr(kernels, "MODULES", tmp_path)
+    assert kernels.kernel(name).version == version
+    for absent in ("6", "6.17", "6.12-cloud", "7.3", "7.2-rt", ""):
+        with pytest.raises(LookupError, match="tools/kernel"):
+            kernels.kernel(absent)
+
+
+def test_names_are_joined_by_spaces_or_commas() -> None:
+    assert kernels.names("6.1 6.12-rt,7.2") == ["6.1", "6.12-rt", "7.2"]
+    assert kernels.names(" 6.1, 7.2 ") == ["6.1", "7.2"]
+    assert kernels.names("all") == list(kernels.SERIES)

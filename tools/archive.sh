@@ -1,0 +1,52 @@
+#!/bin/bash
+# SPDX-License-Identifier: GPL-2.0-only
+#
+# To be sourced: the kernels of Debian's archive, and how one is put into the root that is at
+# $chroot, whose apt has its lists.
+#
+# A kernel has the name of its release series, and of its flavour if it has one: 6.1, 6.12-rt,
+# 7.2-cloud. "7.2" stands for the newest release 7 there is, see tests/rig/kernels.py.
+
+in_chroot() {
+	# shellcheck disable=SC2154 # whoever sources this sets it
+	chroot "$chroot" env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root LANG=C.UTF-8 \
+		DEBIAN_FRONTEND=noninteractive INITRD=No ${http_proxy:+http_proxy="$http_proxy"} \
+		${https_proxy:+https_proxy="$https_proxy"} "$@"
+}
+
+# All kernels that have both image and headers, oldest first: a line "NAME RELEASE" for each.
+archive() {
+	in_chroot apt-cache search --names-only '^linux-(image|headers)-[0-9].*-amd64$' |
+		sed -E 's/ .*//;s/^linux-(image|headers)-//' | sort -V | uniq -d |
+		sed -nE 's/^([0-9]+\.[0-9]+)\.[0-9][^-]*(-[0-9]+)?(-rt|-cloud|)-amd64$/\1\3 &/p' |
+		sed -E 's/^7\.[0-9]+/7.2/'
+}
+
+# The newest kernel of a name, as the release in its packages' names.
+release_of() {
+	archive | awk -v name="$1" '$1 == name { release = $2 } END { print release }'
+}
+
+# Headers are installed; of the image only the files are wanted, not what its
+# installation would do (initramfs, boot loader). From 7.x the image is split.
+# An old package ships /lib as a directory: it must not replace the link.
+kernel() {
+	local release packages
+	release=$(release_of "$1")
+	[ -n "$release" ] || {
+		echo "the archive has no kernel $1"
+		return 1
+	}
+	echo "kernel $1 is $release"
+	in_chroot apt-get install --yes "linux-headers-$release"
+	packages=$(in_chroot apt-cache pkgnames | grep -xE "linux-(image|binary|modules)-${release//+/\\+}")
+	# shellcheck disable=SC2016,SC2086 # for the inner shell; a list
+	in_chroot sh -euc '
+		cd /tmp && apt-get download "$@"
+		for package in *.deb; do
+			dpkg-deb --fsys-tarfile "$package" | tar -x --keep-directory-symlink -C /
+		done
+		rm -- *.deb
+	' sh $packages
+	in_chroot depmod "$release"
+}
