@@ -18,6 +18,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
 
+from inside import Skip
 from inside.net import port_of, udp
 from inside.suite import metric, pressed, set_knob, sockets, wait_for
 
@@ -28,6 +29,7 @@ RESET_ON_FORK = 1
 TEST_PRIORITY, SENDER_PRIORITY = 50, 10
 PACKET = b"x" * 500
 BUFFER = 20_000  # some thirty of these packets
+SWITCH = Path("/proc/sys/kernel/sched_autogroup_enabled")  # real-time kernels may lack it
 
 libc = ctypes.CDLL(None, use_errno=True)
 
@@ -70,6 +72,7 @@ def _check(result: int) -> int:
 def state(tid: int) -> State:
     got = _Attributes()
     _check(libc.syscall(SCHED_GETATTR, tid, ctypes.byref(got), ctypes.sizeof(got), 0))
+    session = Path(f"/proc/{tid}/autogroup")
     return State(
         got.policy,
         got.flags,
@@ -80,8 +83,24 @@ def state(tid: int) -> State:
         got.period,
         int(Path(f"/proc/{tid}/timerslack_ns").read_text()),
         frozenset(os.sched_getaffinity(tid)),
-        Path(f"/proc/{tid}/autogroup").read_text().strip(),
+        session.read_text().strip() if SWITCH.exists() else "",
     )
+
+
+@contextmanager
+def autogroup(on: bool = True) -> Iterator[None]:
+    """Sessions are groups, or are not."""
+    if not SWITCH.exists():
+        if on:
+            raise Skip("this kernel has no autogroup")
+        yield
+        return
+    before = SWITCH.read_text()
+    SWITCH.write_text(str(int(on)))
+    try:
+        yield
+    finally:
+        SWITCH.write_text(before)
 
 
 def set_attributes(tid: int = 0, **values: int) -> None:

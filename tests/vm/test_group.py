@@ -20,6 +20,7 @@ from inside.scheduling import (
     Counting,
     Receiver,
     State,
+    autogroup,
     boosted,
     calm,
     end,
@@ -36,18 +37,7 @@ from vm.test_sched import LONG, SCHED, is_restored, starving
 PROGRAM = TESTS.parent / "tools" / "packetflow-group"
 INSTANCE = Path("/sys/kernel/tracing/instances/packetflow-group")
 STATE = Path("/run/packetflow-group.json")
-SWITCH = Path("/proc/sys/kernel/sched_autogroup_enabled")
 PR_SET_NAME = 15
-
-
-@contextmanager
-def autogroup(on: bool = True) -> Iterator[None]:
-    before = SWITCH.read_text()
-    SWITCH.write_text(str(int(on)))
-    try:
-        yield
-    finally:
-        SWITCH.write_text(before)
 
 
 @contextmanager
@@ -305,9 +295,9 @@ def test_there_is_only_one() -> None:
 
 @inside(modules=SCHED)
 def test_where_it_cannot_work_it_says_what_to_do() -> None:
-    with autogroup(False):
-        assert "sysctl kernel.sched_autogroup_enabled=1" in refused()
     with autogroup():
+        with autogroup(False):
+            assert "sysctl kernel.sched_autogroup_enabled=1" in refused()
         # Where others may read it: the repository need not be.
         copy = shutil.copy(PROGRAM, "/run")
         nobody = "setpriv", "--reuid=65534", "--clear-groups"

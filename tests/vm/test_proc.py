@@ -13,7 +13,7 @@ from pathlib import Path
 
 from inside import growing, inside, mark
 from inside.net import Worker, pressure, udp
-from inside.scheduling import attending, calm, flood, hog, knobs, receiving, running
+from inside.scheduling import attending, autogroup, calm, flood, hog, knobs, receiving, running
 from inside.suite import (
     ROOT,
     entry,
@@ -26,8 +26,6 @@ from inside.suite import (
     wait_for,
     write,
 )
-
-SWITCH = Path("/proc/sys/kernel/sched_autogroup_enabled")
 
 KNOBS = {
     "enable": ("0", "1"),
@@ -207,9 +205,12 @@ def test_the_manual_explains_all_that_status_says() -> None:
             calm()
             with flood(receiver.port):
                 look(f"raised: thread .* by {told}$")
-    autogroup = SWITCH.read_text()
-    SWITCH.write_text("1")
+
+
+@inside(timeout=100, modules=("pf_filter", "pf_sched"))
+def test_the_manual_explains_what_status_says_of_sessions() -> None:
     with (
+        autogroup(),
         attending(),
         knobs(lever="rr"),
         running(hog, 2),
@@ -219,7 +220,6 @@ def test_the_manual_explains_all_that_status_says() -> None:
         calm()
         with flood(one.port, other.port):
             look(r"no lever: \d+ times", r"nice: inert .*\(autogroup\)")
-    SWITCH.write_text(autogroup)
 
 
 @inside(
@@ -268,19 +268,14 @@ EFFECTIVE = "nice: effective between the receivers seen, "
 INERT = "nice: inert for the CPU scheduler between receivers of different "
 
 
-@mark.parametrize("autogroup", [1, 0])
+@mark.parametrize("grouped", [True, False])
 @inside()
-def test_nice_is_inert_between_sessions(autogroup: int) -> None:
-    switch = Path("/proc/sys/kernel/sched_autogroup_enabled")
-    before = switch.read_text()
-    switch.write_text(str(autogroup))
-    try:
+def test_nice_is_inert_between_sessions(grouped: bool) -> None:
+    with autogroup(grouped):
         workers = receivers(int, int)  # which does nothing: they are of one session
         assert nice().startswith(EFFECTIVE)
         workers += receivers(os.setsid, os.setsid)
-        assert nice().startswith(INERT + "sessions (autogroup); " if autogroup else EFFECTIVE)
-    finally:
-        switch.write_text(before)
+        assert nice().startswith(INERT + "sessions (autogroup); " if grouped else EFFECTIVE)
 
 
 def empty(cgroup: Path) -> bool:

@@ -27,6 +27,7 @@ from inside.scheduling import (
     Receiver,
     State,
     attending,
+    autogroup,
     boosted,
     calm,
     cpu_seconds,
@@ -243,10 +244,8 @@ def test_whoever_does_not_run_at_all_is_found() -> None:
 @mark.parametrize("grouped", [True, False])
 @inside(modules=SCHED)
 def test_the_lever_is_one_that_counts_where_the_receiver_stands(grouped: bool) -> None:
-    switch = Path("/proc/sys/kernel/sched_autogroup_enabled")
     with ExitStack() as stack:
-        stack.callback(switch.write_text, switch.read_text())
-        switch.write_text(str(int(grouped)))
+        stack.enter_context(autogroup(grouped))
         stack.enter_context(starving("auto"))
         receiver = stack.enter_context(receiving())
         calm()
@@ -259,10 +258,8 @@ def test_the_lever_is_one_that_counts_where_the_receiver_stands(grouped: bool) -
 
 @inside(modules=SCHED)
 def test_where_nice_is_not_enough_a_class_above_is_taken() -> None:
-    switch = Path("/proc/sys/kernel/sched_autogroup_enabled")
     with ExitStack() as stack:
-        stack.callback(switch.write_text, switch.read_text())
-        switch.write_text("0")
+        stack.enter_context(autogroup(False))
         stack.enter_context(starving("auto"))
         # It wants all of the CPU; one that waits of its own accord gains nothing above.
         receiver = stack.enter_context(receiving(work=0.001, pause=0))
@@ -810,14 +807,11 @@ def test_renices_race_with_boosts(lever: str) -> None:
 @mark.parametrize("lever", ("auto", "rr"))
 @inside(modules=SCHED)
 def test_whoever_limits_its_real_time_is_not_made_real_time(lever: str, grouped: bool) -> None:
-    switch = Path("/proc/sys/kernel/sched_autogroup_enabled")
-
     def limit() -> None:
         resource.setrlimit(resource.RLIMIT_RTTIME, (100_000, 100_000))
 
     with ExitStack() as stack:
-        stack.callback(switch.write_text, switch.read_text())
-        switch.write_text(str(int(grouped)))
+        stack.enter_context(autogroup(grouped))
         stack.enter_context(starving(lever))
         receiver = stack.enter_context(receiving(limit))
         seen = Counting()
