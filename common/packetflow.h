@@ -233,7 +233,8 @@ typedef void (*pflow_ftrace_t)(unsigned long ip, unsigned long parent_ip,
 /**
  * struct pflow_probe - one row of a module's table of probes
  * @symbol: function, probed at its entry
- * @handler: what to do there
+ * @handler: what to do there; the comment in front of it says by which prototype it reads
+ *	arguments, and the tests hold that against each kernel (tests/rig/hooks.py)
  * @when: armed always, or, of pf_common's own, while somebody looks
  * @required: without it the module refuses to load
  * @without: what is lost when the kernel does not have it

@@ -45,7 +45,7 @@ static void learn_holder(struct sock *sk)
 	rcu_read_unlock();
 }
 
-/* inet_bind(struct socket *sock, ...), inet6_bind() alike */
+/* inet_bind(struct socket *sock, ...), inet6_bind(struct socket *sock, ...) */
 static int on_bind(struct kprobe *kp, struct pt_regs *regs)
 {
 	learn_holder(pflow_process_sock(socket_argument(regs, 0)));
@@ -74,7 +74,7 @@ static void learn_receiver(const struct socket *sock)
 	rcu_read_unlock();
 }
 
-/* inet_recvmsg(struct socket *sock, ...), inet6_recvmsg() alike */
+/* inet_recvmsg(struct socket *sock, ...), inet6_recvmsg(struct socket *sock, ...) */
 static int on_receive(struct kprobe *kp, struct pt_regs *regs)
 {
 	if (READ_ONCE(watching))

@@ -7,9 +7,10 @@
  *
  * Context: the parent's, preemption off.
  */
+#include "../common/compat/compat.h"
 #include "sched.h"
 
-static void on_fork(void *unused, struct task_struct *child, unsigned long clone_flags)
+static void on_fork(PFLOW_NEWTASK_ARGS)
 {
 	boost_child(current, child);
 }

@@ -52,6 +52,16 @@ static inline void sk_skb_reason_drop(struct sock *sk, struct sk_buff *skb,
 #endif
 
 /*
+ * 6.18 made a child's flags u64 (edd3cb05c00a). A handler is to take what it is called with
+ * even where it does not look at it: control-flow integrity compares the two.
+ */
+#if defined(PFLOW_HAVE_NEWTASK_U64)
+#define PFLOW_NEWTASK_ARGS void *data, struct task_struct *child, u64 clone_flags
+#else
+#define PFLOW_NEWTASK_ARGS void *data, struct task_struct *child, unsigned long clone_flags
+#endif
+
+/*
  * A cache that is not merged with others of its size, whose name would stay in
  * sysfs. Before 6.5 there is no flag for it, but a cache of which user space may
  * be copied a part is left alone: one byte, which nobody copies.

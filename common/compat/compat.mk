@@ -13,6 +13,7 @@ ccflags-y += $(call pflow-has,'struct udp_table \*udp_table',net/netns/ipv4.h,UD
 ccflags-y += $(call pflow-has,'udp_prod_queue',linux/udp.h,UDP_PROD_QUEUE)
 ccflags-y += $(call pflow-has,'[[:space:]]custom_slice;',linux/sched.h,CUSTOM_SLICE)
 ccflags-y += $(call pflow-has,'int rc. struct sock \*sk. struct sk_buff',trace/events/udp.h,UDP_FAIL_SKB)
+ccflags-y += $(call pflow-has,'struct task_struct \*task. u64 clone_flags',trace/events/task.h,NEWTASK_U64)
 ccflags-y += $(call pflow-has,'void hrtimer_setup.struct hrtimer',linux/hrtimer.h,HRTIMER_SETUP)
 ccflags-y += $(call pflow-has,'forward_threshold;',linux/udp.h,FORWARD_THRESHOLD)
 ccflags-y += $(call pflow-has,'int tcp_space_from_win',net/tcp.h,TCP_SCALING_RATIO)
