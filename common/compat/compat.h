@@ -2,8 +2,8 @@
 /*
  * What differs between kernels, and nothing else.
  *
- * The core is written for the newest kernel. Each shim says what changed and
- * when; the PFLOW_HAVE_* symbols come from compat.mk, which looks into the
+ * The core is written for the newest kernel. Each shim says what changed, in which
+ * release and by which commit; the PFLOW_HAVE_* symbols come from compat.mk, which looks into the
  * headers, since distributions backport.
  */
 #ifndef _PFLOW_COMPAT_H
@@ -22,8 +22,8 @@
 #include <net/udp.h>
 
 /*
- * 6.11 added the receiving socket to the kfree_skb tracepoint, 7.0 or so made
- * it const; sk_skb_reason_drop() took over from kfree_skb_reason() with it.
+ * 6.11 added the receiving socket to the kfree_skb tracepoint (c53795d48ee8), and had
+ * sk_skb_reason_drop() take over from kfree_skb_reason() (ba8de796baf4). By 7.2 it is const.
  */
 #if defined(PFLOW_HAVE_KFREE_SKB_CONST_SK)
 #define PFLOW_KFREE_SKB_ARGS						\
@@ -44,7 +44,7 @@ static inline void sk_skb_reason_drop(struct sock *sk, struct sk_buff *skb,
 }
 #endif
 
-/* 6.10 added the packet to this tracepoint. */
+/* 6.10 added the packet to this tracepoint (e9669a00bba7). */
 #if defined(PFLOW_HAVE_UDP_FAIL_SKB)
 #define PFLOW_UDP_FAIL_ARGS void *data, int rc, struct sock *sk, struct sk_buff *skb
 #else
@@ -63,7 +63,7 @@ static inline void sk_skb_reason_drop(struct sock *sk, struct sk_buff *skb,
 
 /*
  * A cache that is not merged with others of its size, whose name would stay in
- * sysfs. Before 6.5 there is no flag for it, but a cache of which user space may
+ * sysfs. Before 6.5 (d0bf7d5759c1) there is no flag for it, but a cache of which user space may
  * be copied a part is left alone: one byte, which nobody copies.
  */
 static inline struct kmem_cache *pflow_cache_create(const char *name, unsigned int size)
@@ -75,12 +75,15 @@ static inline struct kmem_cache *pflow_cache_create(const char *name, unsigned i
 #endif
 }
 
-/* A worker that runs at once had another name before 6.14. */
+/* A worker that runs at once had another name before 6.14 (b04e317b5226). */
 #ifndef kthread_run_worker
 #define kthread_run_worker kthread_create_worker
 #endif
 
-/* 6.13 has one function set up a timer whole; 6.15 took the older way away. */
+/*
+ * 6.13 has one function set up a timer whole (908a1d775422); 6.15 took the older way away
+ * (9779489a31d7).
+ */
 static inline void pflow_hrtimer_setup(struct hrtimer *timer,
 				       enum hrtimer_restart (*function)(struct hrtimer *),
 				       enum hrtimer_mode mode)
@@ -95,8 +98,9 @@ static inline void pflow_hrtimer_setup(struct hrtimer *timer,
 
 /*
  * What ftrace saved of a function's arguments, the first being 0. 6.2 has a way to ask for
- * one; before, whoever saves them at all (x86, s390, powerpc) does so in struct pt_regs, of
- * which x86 fills in no other registers than these, rax and rbp. 6.13 hides what is inside.
+ * one (94d095ffa0e1); before, whoever saves them at all (x86, s390, powerpc) does so in struct
+ * pt_regs, of which x86 fills in no other registers than these, rax and rbp. 6.13 hides what is
+ * inside (7888af4166d4).
  * Without DYNAMIC_FTRACE_WITH_ARGS none are saved, and nobody is called to read them.
  */
 static __always_inline void *pflow_ftrace_argument(struct ftrace_regs *fregs, unsigned int n)
@@ -110,7 +114,7 @@ static __always_inline void *pflow_ftrace_argument(struct ftrace_regs *fregs, un
 #endif
 }
 
-/* A thread's own slice, in nanoseconds, from 6.12; 0 where it has none. */
+/* A thread's own slice, in nanoseconds, from 6.12 (857b158dc5e8); 0 where it has none. */
 static inline u64 pflow_custom_slice(const struct task_struct *task)
 {
 #if defined(PFLOW_HAVE_CUSTOM_SLICE)
@@ -129,7 +133,10 @@ static inline void pflow_set_custom_slice(struct task_struct *task, u64 slice_ns
 #endif
 }
 
-/* Backlog drops: a plain counter, atomic from 6.5, per node from 6.18. */
+/*
+ * Backlog drops: a plain counter, atomic from 6.10 (a7ae7b0b2ea0), per node from 6.18
+ * (fdae0ab67d57).
+ */
 static inline unsigned int pflow_softnet_dropped(struct softnet_data *sd)
 {
 #if defined(PFLOW_HAVE_SOFTNET_DROP_COUNTERS)
@@ -141,7 +148,7 @@ static inline unsigned int pflow_softnet_dropped(struct softnet_data *sd)
 #endif
 }
 
-/* sk_drops of UDP is kept per node from 6.18, through sk_drops_read(). */
+/* sk_drops of UDP is kept per node from 6.18, through sk_drops_read() (f86f42ed2c47). */
 static inline u32 pflow_sk_drops(const struct sock *sk)
 {
 #if defined(PFLOW_HAVE_SK_DROPS_READ)
@@ -160,7 +167,7 @@ static inline void pflow_sk_drops_add(struct sock *sk, unsigned int packets)
 #endif
 }
 
-/* UDP-Lite went in 7.0 or so, and with it an argument of UDP_INC_STATS(). */
+/* UDP-Lite went in 7.1, and with it an argument of UDP_INC_STATS() (7accba6fd1ab). */
 static inline void pflow_udp_stats_add(struct net *net, bool v4, int field, unsigned int packets)
 {
 #if IS_ENABLED(CONFIG_IPV6)
@@ -172,7 +179,10 @@ static inline void pflow_udp_stats_add(struct net *net, bool v4, int field, unsi
 	SNMP_ADD_STATS(net->mib.udp_statistics, field, packets);
 }
 
-/* The table of UDP sockets: the namespace's own from 6.2, no argument from 7.0 or so. */
+/*
+ * The table of UDP sockets: the namespace's own from 6.2 (ba6aac151677), no argument from 7.1
+ * (68aeb21ef0e1).
+ */
 static inline struct udp_table *pflow_udp_table(struct net *net)
 {
 #if defined(PFLOW_HAVE_UDP_TABLE_NETNS)
@@ -207,7 +217,7 @@ static inline struct sock *pflow_udp6_lookup(struct net *net, const struct in6_a
 #endif
 }
 
-/* What the kernel drops on; 6.18 added a queue per node in front of the socket's. */
+/* What the kernel drops on; 6.18 added a queue per node in front of the socket's (b650bf0977d3). */
 static inline u32 pflow_rmem(const struct sock *sk)
 {
 	u32 rmem = atomic_read(&sk->sk_rmem_alloc);
@@ -242,7 +252,7 @@ static inline bool pflow_udp_would_drop(u32 rmem, u32 rcvbuf, u32 truesize)
 #endif
 }
 
-/* From 6.4 UDP keeps apart at how many bytes it gives back what was received. */
+/* From 6.2 UDP keeps apart at how many bytes it gives back what was received (8a3854c7b8e4). */
 static inline void pflow_udp_rcvbuf_changed(struct sock *sk)
 {
 #if defined(PFLOW_HAVE_FORWARD_THRESHOLD)
@@ -257,7 +267,7 @@ static inline void pflow_udp_rcvbuf_changed(struct sock *sk)
 #endif
 }
 
-/* The space that a window needs: from 6.6 by what the socket's own packets take. */
+/* The space that a window needs: from 6.6 by what the socket's own packets take (dfa2f0483360). */
 static inline u32 pflow_tcp_space(const struct sock *sk, u32 window)
 {
 	u64 space = window;
@@ -276,7 +286,7 @@ static inline u32 pflow_tcp_space(const struct sock *sk, u32 window)
 	return min_t(u64, space, INT_MAX);
 }
 
-/* Bytes that the peer may send: from 7.0 or so a window may have been taken back. */
+/* Bytes that the peer may send: from 7.1 a window may have been taken back (0e24d17bd966). */
 static inline u32 pflow_tcp_promised(const struct sock *sk)
 {
 #if defined(PFLOW_HAVE_TCP_MAX_RECEIVE_WINDOW)
