@@ -22,19 +22,34 @@ import pytest
 from _pytest.terminal import TerminalReporter
 from conftest import kernels
 from rig.guest import CommandError, Guest, GuestError
-from rig.kernels import REPO
+from rig.kernels import REPO, kernel
 from rig.link import VIRTIO
+from rig.outcomes import Outcomes
 from rig.shared import Machines
 
 FAILED = pytest.StashKey[bool]()
 COMPLAINTS = pytest.StashKey[list[str]]()
+OUTCOMES = pytest.StashKey[Outcomes]()
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, object]:
     report = yield
     item.stash[FAILED] = item.stash.get(FAILED, False) or report.failed
+    if (machine := _machine(item)) and (report.when == "call" or not report.passed):
+        note(item, machine, report)
     return report
+
+
+def note(item: pytest.Item, machine: tuple[str, int], report: pytest.TestReport) -> None:
+    """For docs/compatibility.md."""
+    outcomes = item.config.stash.setdefault(OUTCOMES, Outcomes())
+    on = kernel(machine[0])
+    again = report.passed and getattr(item, "execution_count", 1) > 1
+    test = item.name.replace(f"[{machine[0]}-", "[")
+    outcomes.note(on, item.path.name, test, "again" if again else report.outcome)
+    if hooks := dict(report.user_properties).get("hooks"):
+        outcomes.note_hooks(on, str(hooks))
 
 
 @pytest.fixture(scope="session")
@@ -99,6 +114,7 @@ def complain(request: pytest.FixtureRequest, found: list[str], log: str) -> None
 
 @pytest.hookimpl(trylast=True)
 def pytest_sessionfinish(session: pytest.Session) -> None:
+    session.config.stash.get(OUTCOMES, Outcomes()).keep()
     if session.config.stash.get(COMPLAINTS, []):
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
@@ -134,6 +150,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.flaky(reruns=1))
 
 
-def _machine(item: pytest.Item) -> object:
+def _machine(item: pytest.Item) -> tuple[str, int] | None:
     call = getattr(item, "callspec", None)
     return call.params.get("machine") if call else None
