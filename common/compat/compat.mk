@@ -1,5 +1,12 @@
 # SPDX-License-Identifier: GPL-2.0-only
 # Ask the kernel's headers what they have; see compat.h.
+
+# Releases before 6.1 lack too much of what the modules rely on, these reasons for one.
+pflow-reasons := $(srctree)/include/net/dropreason*.h $(srctree)/include/linux/skbuff.h
+ifeq ($(shell grep -s SKB_DROP_REASON_CPU_BACKLOG $(pflow-reasons)),)
+$(error PacketFlow needs Linux 6.1 or later)
+endif
+
 # $(call pflow-has,PATTERN,HEADER,SYMBOL) defines SYMBOL if PATTERN occurs.
 pflow-has = $(if $(shell grep -sE $(1) $(srctree)/include/$(2)),-DPFLOW_HAVE_$(3))
 
