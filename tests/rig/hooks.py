@@ -4,7 +4,7 @@
 A probe is a row of a table in the sources. What it reads arguments by is the comment in front
 of its handler, "NAME(struct socket *sock, ...)". A tracepoint that is found by name calls its
 handler by an address, so no compiler compares the two; here it is done, by what the built
-module and the kernel themselves tell of their types.
+module and the kernel's image themselves tell of their types.
 """
 
 import functools
@@ -14,10 +14,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from rig import image
 from rig.guest import Guest
 from rig.kernels import OPTIONAL, REPO, Kernel
 
-BTF = "/sys/kernel/btf/vmlinux"
 DIRECTORIES = ("common", *OPTIONAL)
 
 ROW = re.compile(r'\{ "(\w+)", \w+, PFLOW_PROBE_')
@@ -96,36 +96,39 @@ def _sources() -> Iterator[tuple[str, str]]:
 def _handler(kernel: Kernel, directory: str, name: str) -> Types:
     module = "pf_common" if directory == "common" else directory
     path = Path(directory, f"{module}.ko")
-    # Its exit code says nothing: it gives up when it has found what was asked for.
-    prototype = subprocess.run(
-        ["pfunct", "-F", "dwarf", "-f", name, str(path)],
-        cwd=kernel.build,
-        capture_output=True,
-        text=True,
-        check=False,
-    ).stdout
+    prototype = _ask("pfunct", "-F", "dwarf", "-f", name, str(path), cwd=kernel.build)
     assert name in prototype, f"{path} does not tell of {name}"
     return types(prototype.partition("(")[2].partition(")")[0])
 
 
+def _ask(*command: str, cwd: Path | None = None) -> str:
+    """Of pahole and its like. Exit codes say nothing: some fail when they found all."""
+    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False).stdout
+
+
+def told(kernel: Kernel) -> bool:
+    """Are its types in its image?"""
+    return bool(_ask("pahole", "-F", "btf", "-C", "sock", str(image.bootable(kernel))))
+
+
 @functools.cache
 def facts(guest: Guest, symbols: Types, names: Types) -> Facts:
-    """Asked of the running kernel."""
+    """Asked of the running kernel, and of types in the image that it was booted from."""
     any_symbol = "|".join(symbols)
     listed = guest.run(f"grep -E ' [tT] ({any_symbol})$' /proc/kallsyms", check=False).out
     sites = guest.run(
         f"grep -xE '{any_symbol}' /sys/kernel/tracing/available_filter_functions", check=False
     ).out
-    told = guest.run(f"pfunct -F btf -P {BTF} | grep -wE '{any_symbol}'", timeout=300).out
-    typedefs = ",".join(f"btf_trace_{name}" for name in names)
-    # It fails if one is missing, and tells of the others all the same.
-    points = guest.run(f"pahole -F btf -C {typedefs} {BTF}", timeout=300, check=False).out
+    booted = str(image.bootable(guest.kernel))
+    prototypes = _ask("pfunct", "-F", "btf", "-P", booted)
+    # One at a time, as what is not there ends it.
+    points = "".join(_ask("pahole", "-F", "btf", "-C", f"btf_trace_{n}", booted) for n in names)
     return Facts(
         symbols=tuple(line.split()[2] for line in listed.splitlines()),
         sites=frozenset(sites.split()),
         functions={
             name: types(arguments)
-            for name, arguments in re.findall(r"\b(\w+)\((.*)\);", told)
+            for name, arguments in re.findall(r"\b(\w+)\((.*)\);$", prototypes, re.MULTILINE)
             if name in symbols
         },
         traces={

@@ -23,8 +23,9 @@ from inside.suite import ROOT, dropped, metric, sockets, wait_for
 
 INSTANCE = Path("/sys/kernel/tracing/instances/packetflow-locks")
 LOCKS = ("rt_spin_lock", "rt_read_lock", "rt_write_lock", "mutex_lock", "rt_mutex_lock")
-# "python3-123   [000] d..2.   12.345678: rt_spin_lock <-caller"; the fourth flag is the depth.
-TAKEN = re.compile(r"^.*\[\d+\] \S{3}(\S)\S* +[\d.]+: (\w+) <-(.*)$", re.MULTILINE)
+# "python3-123   [000] d..2.   12.345678: rt_spin_lock <-caller"; above it a line for each flag.
+TAKEN = re.compile(r"^.*\[\d+\] (\S+) +[\d.]+: (\w+) <-(.*)$", re.MULTILINE)
+FLAG = re.compile(r"^#.*=> ([-/ \w]+)$", re.MULTILINE)
 
 Found = Counter[tuple[int, str]]
 
@@ -41,8 +42,10 @@ def noting() -> Iterator[Found]:
         (INSTANCE / "current_tracer").write_text("function")
         yield found
         (INSTANCE / "tracing_on").write_text("0")
-        for depth, lock, caller in TAKEN.findall((INSTANCE / "trace").read_text()):
-            found[0 if depth == "." else int(depth, 16), f"{lock} in {caller}"] += 1
+        trace = (INSTANCE / "trace").read_text()
+        which = FLAG.findall(trace).index("preempt-depth")
+        for flags, lock, caller in TAKEN.findall(trace):
+            found[int(flags[which].replace(".", "0"), 16), f"{lock} in {caller}"] += 1
         (INSTANCE / "current_tracer").write_text("nop")
     finally:
         INSTANCE.rmdir()
