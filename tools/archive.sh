@@ -29,7 +29,8 @@ release_of() {
 
 # Headers are installed; of the image only the files are wanted, not what its
 # installation would do (initramfs, boot loader). From 7.x the image is split.
-# An old package ships /lib as a directory: it must not replace the link.
+# An old package ships /lib as a directory: it must not replace the link. What a guest with a
+# cloud kernel needs, see tests/rig/share.py, comes with such a kernel.
 kernel() {
 	local release packages
 	release=$(release_of "$1")
@@ -39,6 +40,7 @@ kernel() {
 	}
 	echo "kernel $1 is $release"
 	in_chroot apt-get install --yes "linux-headers-$release"
+	[[ $1 != *-cloud ]] || in_chroot apt-get install --yes virtiofsd lz4
 	packages=$(in_chroot apt-cache pkgnames | grep -xE "linux-(image|binary|modules)-${release//+/\\+}")
 	# shellcheck disable=SC2016,SC2086 # for the inner shell; a list
 	in_chroot sh -euc '

@@ -36,6 +36,7 @@ from rig.channel import Channel, Reply
 from rig.kernels import Kernel
 from rig.link import VIRTIO
 from rig.machine import Machine, accelerators, settle
+from rig.share import Share
 
 BOOT_SECONDS = 60.0
 TRIAL_SECONDS = 8.0  # for hardware virtualization, which boots in one or two
@@ -216,6 +217,7 @@ class Guest:
                 memory_mib=self._memory_mib,
                 accelerator=accelerator,
                 network=network,
+                share=Share(self.kernel, self._directory, self._memory_mib),
                 dilation=self.dilation,
                 options=self._wired_options() if self.wired else "",
                 plugin=f"{self._plugin},counts={self._counts}" if self._plugin else "",

@@ -3,7 +3,7 @@
 
 It holds busybox, the stock kernel's own modules for the virtual devices, and
 a script that mounts the root and hands over to the agent. The root is shared
-read only over 9p; a tmpfs laid over it takes the guest's writes.
+read only, see share.py; a tmpfs laid over it takes the guest's writes.
 """
 
 import lzma
@@ -12,9 +12,10 @@ import subprocess
 import tempfile
 from pathlib import Path
 
+from rig import share
 from rig.kernels import Kernel
 
-WANTED = ("virtio_pci", "virtio_console", "9pnet_virtio", "9p", "overlay", "virtio_net")
+WANTED = ("virtio_pci", "virtio_console", "overlay", "virtio_net")
 
 INIT = """\
 #!/bin/busybox sh
@@ -27,8 +28,8 @@ mount -t devtmpfs dev /dev
 for module in /modules/*; do
 	[ ! -f "$module" ] || insmod "$module"
 done
-9p() { mount -t 9p -o "trans=virtio,version=9p2000.L,msize=262144,$3" "$1" "$2"; }
-9p root /lower ro,cache=loose
+share() { MOUNT; }
+share root /lower cache=loose
 mount -t tmpfs upper /upper
 mkdir /upper/data /upper/work
 mount -t overlay -o lowerdir=/lower,upperdir=/upper/data,workdir=/upper/work root /new
@@ -49,7 +50,7 @@ for pair in tracefs:kernel/tracing debugfs:kernel/debug bpf:fs/bpf cgroup2:fs/cg
 	[ ! -d "/new/sys/${pair#*:}" ] || mount -t "$type" "$type" "/new/sys/${pair#*:}"
 done
 mkdir -p "/new$packetflow_repo"
-9p repo "/new$packetflow_repo" ro,cache=none
+share repo "/new$packetflow_repo" cache=none
 exec switch_root /new /usr/bin/python3 -I -S "$packetflow_repo/tests/rig/agent.py"
 """
 
@@ -62,7 +63,8 @@ def build(kernel: Kernel, target: Path) -> None:
             (top / directory).mkdir()
         shutil.copy("/usr/bin/busybox", top / "bin")
         init = top / "init"
-        init.write_text(INIT)
+        mount = share.MOUNT_VIRTIOFS if share.by_virtiofs(kernel) else share.MOUNT_9P
+        init.write_text(INIT.replace("MOUNT", mount))
         init.chmod(0o755)
         for number, module in enumerate(_modules(kernel)):
             data = module.read_bytes()
@@ -84,8 +86,10 @@ def _modules(kernel: Kernel) -> list[Path]:
     """The files of the wanted modules, each after those that it needs."""
     if kernel.name == "debug":  # all built in
         return []
+    sharing = ("virtiofs",) if share.by_virtiofs(kernel) else ("9pnet_virtio", "9p")
+    wanted = (*WANTED, *sharing)
     listing = subprocess.run(
-        ["modprobe", "--set-version", kernel.version, "--show-depends", "--all", *WANTED],
+        ["modprobe", "--set-version", kernel.version, "--show-depends", "--all", *wanted],
         capture_output=True,
         text=True,
         check=True,

@@ -16,6 +16,7 @@ import subprocess
 from pathlib import Path
 
 from rig.kernels import CACHE, REPO
+from rig.share import Share
 
 FAKETIME = "/usr/lib/x86_64-linux-gnu/faketime/libfaketimeMT.so.1"
 COMMAND_LINE = "console=ttyS0 printk.time=1 loglevel=7 panic=-1 panic_on_oops=1 oops=panic"
@@ -33,11 +34,12 @@ class Machine:
         memory_mib: int,
         accelerator: list[str],
         network: list[str],
+        share: Share,
         dilation: float = 1,
         options: str = "",
         plugin: str = "",
     ) -> None:
-        share = "local,readonly=on,security_model=passthrough,multidevs=remap"
+        self._share = share
         arguments = [
             "qemu-system-x86_64",
             *("-nodefaults", "-no-user-config", "-no-reboot", "-display", "none", "-vga", "none"),
@@ -50,10 +52,7 @@ class Machine:
             *("-device", "virtio-serial-pci"),
             *("-chardev", f"socket,id=control,path={directory / 'control'}"),
             *("-device", "virtserialport,chardev=control,name=packetflow"),
-            *("-fsdev", f"{share},id=root,path=/mnt"),
-            *("-device", "virtio-9p-pci,fsdev=root,mount_tag=root"),
-            *("-fsdev", f"{share},id=repo,path={REPO}"),
-            *("-device", "virtio-9p-pci,fsdev=repo,mount_tag=repo"),
+            *share.options,
             *network,
             *(("-plugin", plugin) if plugin else ()),
         ]
@@ -77,6 +76,7 @@ class Machine:
     def end(self) -> None:
         self._process.kill()
         self._process.wait()
+        self._share.end()
 
     def pin(self) -> None:
         """Virtual CPUs to the first host CPU, all other threads to the rest."""
