@@ -9,11 +9,13 @@ with others is forgotten.
     date             of the latest run
     modules          module: what of its sources counts, by a hash that it bears
     hooks            how the modules were attached, in words
+    suite            file: how many tests it has for this kernel, run or not
     tests            file: {test: passed, again (at the second try), failed or skipped}
 """
 
 import json
 import subprocess
+from collections import Counter
 from datetime import UTC, datetime
 from typing import Any
 
@@ -28,6 +30,11 @@ class Outcomes:
     def __init__(self) -> None:
         self._tests: dict[Kernel, dict[str, dict[str, str]]] = {}
         self._hooks: dict[Kernel, str] = {}
+        self._suite: dict[Kernel, Counter[str]] = {}
+
+    def collected(self, kernel: Kernel, file: str) -> None:
+        """There is a test, whether it is run or not."""
+        self._suite.setdefault(kernel, Counter())[file] += 1
 
     def note(self, kernel: Kernel, file: str, test: str, outcome: str) -> None:
         """The latest counts."""
@@ -39,12 +46,15 @@ class Outcomes:
     def keep(self) -> None:
         """With what is known of the same modules already."""
         DIRECTORY.mkdir(parents=True, exist_ok=True)
-        for kernel, tests in self._tests.items():
+        for kernel, suite in self._suite.items():
             path = DIRECTORY / f"{kernel.name}.json"
             known: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {}
             modules = _modules(kernel)
             if known.get("modules") != modules:
                 known = {}
+            tests = self._tests.get(kernel, {})
+            if not known and not tests:
+                continue
             files = known.get("tests", {})
             for file, found in tests.items():
                 files[file] = files.get(file, {}) | found
@@ -54,6 +64,7 @@ class Outcomes:
                 "date": datetime.now(UTC).date().isoformat(),
                 "modules": modules,
                 "hooks": self._hooks.get(kernel, known.get("hooks", "")),
+                "suite": known.get("suite", {}) | suite,
                 "tests": {file: dict(sorted(files[file].items())) for file in sorted(files)},
             }
             path.write_text(json.dumps(told, indent=1) + "\n")

@@ -41,15 +41,23 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
     return report
 
 
+def pytest_itemcollected(item: pytest.Item) -> None:
+    if machine := _machine(item):
+        outcomes(item).collected(kernel(machine[0]), item.path.name)
+
+
+def outcomes(item: pytest.Item) -> Outcomes:
+    return item.config.stash.setdefault(OUTCOMES, Outcomes())
+
+
 def note(item: pytest.Item, machine: tuple[str, int], report: pytest.TestReport) -> None:
     """For docs/compatibility.md."""
-    outcomes = item.config.stash.setdefault(OUTCOMES, Outcomes())
     on = kernel(machine[0])
     again = report.passed and getattr(item, "execution_count", 1) > 1
     test = item.name.replace(f"[{machine[0]}-", "[")
-    outcomes.note(on, item.path.name, test, "again" if again else report.outcome)
+    outcomes(item).note(on, item.path.name, test, "again" if again else report.outcome)
     if hooks := dict(report.user_properties).get("hooks"):
-        outcomes.note_hooks(on, str(hooks))
+        outcomes(item).note_hooks(on, str(hooks))
 
 
 @pytest.fixture(scope="session")
