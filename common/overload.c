@@ -18,7 +18,8 @@
  *
  * A CPU with a signal is *pressed* for a second after the last one; only then
  * are its packets looked at one by one and the receive calls probed. Where looking
- * does not pay, it *rests*: drops at a socket do not make it look again for a while.
+ * does not pay, it *rests*: drops at a socket, and squeezes, do not make it look again for a
+ * while. On PREEMPT_RT there are many of these, as time counts in which a softirq was preempted.
  *
  * A worker wakes ten times a second and reads a few counters; at peace every ten
  * seconds, and when somebody reads the table, it has packets counted for a moment, so
@@ -116,6 +117,19 @@ void pflow_load_raise(int cpu)
 }
 EXPORT_SYMBOL_GPL(pflow_load_raise);
 
+/* Something that only says that it is worth looking: not where that was just seen not to pay. */
+static void worth_looking(int cpu)
+{
+	struct pflow_load *load = per_cpu_ptr(&pflow_load, cpu);
+
+	/* Mostly it is pressed already. */
+	if (READ_ONCE(load->pressed) ||
+	    (READ_ONCE(load->resting) && time_before32((u32)jiffies, READ_ONCE(load->rest_until))))
+		renew(load);
+	else
+		pflow_load_raise(cpu);
+}
+
 /**
  * pflow_load_rest() - looking at this CPU's packets does not pay: stop for a while
  * @cpu: which
@@ -205,17 +219,8 @@ static void on_napi_poll(void *unused, struct napi_struct *napi, int work, int b
 
 static void on_kfree_skb(PFLOW_KFREE_SKB_ARGS)
 {
-	unsigned int cpu = raw_smp_processor_id();
-	struct pflow_load *load = per_cpu_ptr(&pflow_load, cpu);
-
-	if (likely(reason != SKB_DROP_REASON_SOCKET_RCVBUFF))
-		return;
-	/* Mostly it is pressed already. */
-	if (READ_ONCE(load->pressed) ||
-	    (READ_ONCE(load->resting) && time_before32((u32)jiffies, READ_ONCE(load->rest_until))))
-		renew(load);
-	else
-		pflow_load_raise(cpu);
+	if (unlikely(reason == SKB_DROP_REASON_SOCKET_RCVBUFF))
+		worth_looking(raw_smp_processor_id());
 }
 
 static u64 device_losses(struct net_device *dev)
@@ -280,7 +285,7 @@ static void look_at_cpu(int cpu)
 		WRITE_ONCE(load->lost, load->lost + dropped - last->dropped);
 		pflow_load_raise(cpu);
 	} else if (squeezed != last->squeezed) {
-		pflow_load_raise(cpu);
+		worth_looking(cpu);
 	}
 	last->dropped = dropped;
 	last->squeezed = squeezed;
