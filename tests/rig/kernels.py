@@ -16,6 +16,7 @@ from pathlib import Path
 MODULES = Path("/usr/lib/modules")
 CACHE = Path(os.environ.get("PACKETFLOW_CACHE", "/var/cache/packetflow"))
 REPO = Path(__file__).resolve().parents[2]
+BUILT = REPO / os.environ.get("PACKETFLOW_BUILD", "build")  # the project's modules
 
 SERIES = ("6.1", "6.12", "7.2")  # those of "make setup"
 OPTIONAL = ("pf_filter", "pf_sched", "pf_mm")  # the project's modules beside pf_common
@@ -33,7 +34,7 @@ class Kernel:
     @property
     def build(self) -> Path:
         """Where the project's modules for this kernel are built."""
-        return REPO / os.environ.get("PACKETFLOW_BUILD", "build") / self.version
+        return BUILT / self.version
 
     @property
     def modules(self) -> list[str]:

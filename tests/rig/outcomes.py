@@ -19,9 +19,9 @@ from collections import Counter
 from datetime import UTC, datetime
 from typing import Any
 
-from rig.kernels import OPTIONAL, REPO, Kernel
+from rig.kernels import BUILT, OPTIONAL, Kernel
 
-DIRECTORY = REPO / "build" / "compatibility"
+DIRECTORY = BUILT / "compatibility"  # of mutants too, which are built elsewhere
 
 
 class Outcomes:
