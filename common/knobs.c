@@ -17,7 +17,7 @@
 
 #include "internal.h"
 
-#define TEXT_MAX	1024
+#define TEXT_MAX	1024	/* and a newline */
 
 static DEFINE_MUTEX(knob_lock);
 
@@ -63,7 +63,7 @@ static int knob_set(struct pflow_knob *knob, char *text, bool apply)
 	int err;
 
 	/* kstrtouint() would take one more newline than the one that ended the value. */
-	if (strchr(text, '\n'))
+	if (strlen(text) > TEXT_MAX || strchr(text, '\n'))
 		return -EINVAL;
 	if (knob->parse)
 		return knob->parse(knob, text);
@@ -106,7 +106,7 @@ static int param_set(const char *given, const struct kernel_param *kp)
 	char *text;
 	int err;
 
-	if (strlen(given) > TEXT_MAX)
+	if (strlen(given) > TEXT_MAX + 1)
 		return -EINVAL;
 	text = kstrdup(given, GFP_KERNEL);
 	if (!text)
@@ -182,7 +182,7 @@ static ssize_t file_write(struct file *file, const char __user *from, size_t siz
 	if (!may_write(knob, file))
 		return -EPERM;
 	/* A value comes in one write, or it is not one. */
-	if (!size || size > TEXT_MAX || *pos)
+	if (!size || size > TEXT_MAX + 1 || *pos)
 		return -EINVAL;
 	text = memdup_user_nul(from, size);
 	if (IS_ERR(text))
@@ -196,7 +196,10 @@ static ssize_t file_write(struct file *file, const char __user *from, size_t siz
 	err = knob_set(knob, text, true);
 	mutex_unlock(&knob_lock);
 	kfree(text);
-	return err ?: size;
+	if (err)
+		return err;
+	*pos += size;
+	return size;
 }
 
 static const struct proc_ops file_ops = {

@@ -66,6 +66,34 @@ def test_a_knob_takes_what_it_should_and_nothing_else(knob: str) -> None:
 
 
 @inside()
+def test_a_value_comes_in_one_write() -> None:
+    """What follows in the same file is not taken for another value."""
+    path = ROOT / "filter/floor"
+    before = path.read_text()
+    file = os.open(path, os.O_WRONLY)
+    assert os.writev(file, [b"16", b"11\n"]) == 2
+    assert path.read_text() == "16\n"
+    assert error_of(partial(os.write, file, b"17")) == "Invalid argument"
+    os.lseek(file, 0, os.SEEK_SET)
+    assert os.write(file, before.encode()) == len(before)
+    assert path.read_text() == before
+    os.close(file)
+
+
+@inside()
+def test_what_is_read_of_the_longest_list_can_be_written() -> None:
+    path = ROOT / "filter/exempt"
+    before = path.read_text()
+    longest = "1000," + ",".join(str(port) for port in range(10001, 10338, 2)) + ",60000"
+    assert len(longest) == 1024
+    write(path, longest)
+    write(path, path.read_text())
+    assert path.read_text() == longest + "\n"
+    assert error_of(partial(write, path, "0" + longest)) == "Invalid argument"
+    write(path, before)
+
+
+@inside()
 def test_only_the_administrator_writes() -> None:
     files = [ROOT / knob for knob in KNOBS]
 
