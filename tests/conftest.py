@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """Options that all tests share."""
 
+import random
+
 import hypothesis
 import pytest
 from rig.kernels import SERIES, kernel, names
@@ -31,6 +33,18 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         default=20,
         help="how often the modules are loaded under traffic, and while somebody is boosted,"
         " on each kernel (20; a release: 200)",
+    )
+    parser.addoption(
+        "--inputs",
+        type=int,
+        default=1_000,
+        help="how many are written to /proc, read of it, and so on (1000; a release: 100000)",
+    )
+    parser.addoption(
+        "--seed",
+        type=int,
+        default=random.randrange(1 << 32),
+        help="what such inputs and packets are made from (by chance; shown where a test fails)",
     )
     parser.addoption(
         "--one-of-each",

@@ -74,6 +74,20 @@ def machine(request: pytest.FixtureRequest) -> tuple[str, int]:
 
 
 @pytest.fixture
+def inputs(request: pytest.FixtureRequest) -> int:
+    """How many a test makes up."""
+    return int(request.config.getoption("--inputs"))
+
+
+@pytest.fixture
+def seed(request: pytest.FixtureRequest) -> int:
+    """What it makes them up from; told where it fails."""
+    seed = int(request.config.getoption("--seed"))
+    print(f"the same again: --seed {seed}")
+    return seed
+
+
+@pytest.fixture
 def guest(
     request: pytest.FixtureRequest, machines: Machines, machine: tuple[str, int]
 ) -> Iterator[Guest]:
