@@ -298,12 +298,13 @@ static void look_at_cpu(int cpu)
 		WRITE_ONCE(load->resting, false);
 }
 
+/* Those that are offline too: the pressure of one that went under pressure ends as well. */
 static bool look_at_all(void)
 {
 	bool pressed = false;
 	int cpu;
 
-	for_each_online_cpu(cpu) {
+	for_each_possible_cpu(cpu) {
 		look_at_cpu(cpu);
 		pressed |= under_pressure(per_cpu_ptr(&pflow_load, cpu));
 	}

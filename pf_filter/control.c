@@ -501,6 +501,7 @@ static bool step_cpu(int cpu, u32 elapsed_us, u16 *list)
 		/* Receivers that last ran here must not be shed for its sake. */
 		WRITE_ONCE(control->queue, 0);
 		WRITE_ONCE(control->harm, 0);
+		rebase(control, load, cpu);
 		return false;
 	}
 	if (!READ_ONCE(load->pressed) && !READ_ONCE(control->harmed) && !cutting(control)) {

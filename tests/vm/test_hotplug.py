@@ -1,0 +1,149 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Processors that go and come back under overload, while threads are raised.
+
+What a processor knew of pressure goes with it, and it comes back calm; who was raised on
+it, or shed for it, is raised or shed elsewhere, and everybody is as before in the end.
+"""
+
+import os
+import random
+import socket
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from functools import partial
+from pathlib import Path
+
+from inside import inside, mark
+from inside.growing import granted
+from inside.net import Peer, port_of
+from inside.scheduling import (
+    Counting,
+    attending,
+    boosted,
+    flood,
+    hog,
+    knobs,
+    receiving,
+    reserved,
+    running,
+)
+from inside.suite import ROOT, entry, pressed, wait_for
+from vm import test_cpus
+from vm.test_sched import LEVERS, is_restored
+
+ALL = ("pf_filter", "pf_sched", "pf_mm")
+REMOVABLE = (1, 2, 3)  # the first stays
+
+
+def switch(cpu: int, on: bool) -> None:
+    """The kernel may refuse while what is reserved on the others would be too much."""
+    Path(f"/sys/devices/system/cpu/cpu{cpu}/online").write_text(str(int(on)))
+
+
+def all_on() -> None:
+    for cpu in REMOVABLE:
+        switch(cpu, True)
+
+
+@contextmanager
+def all_back() -> Iterator[None]:
+    try:
+        yield
+    finally:
+        all_on()
+
+
+@mark.cpus(4)
+@mark.parametrize("lever", LEVERS)
+@inside(timeout=200, modules=ALL, pinned=False)
+def test_processors_that_come_and_go_while_threads_are_raised(lever: str) -> None:
+    before = reserved()
+    with (
+        attending(),
+        all_back(),
+        knobs(lever=lever, elect=4, hold=50, apart=0),
+        receiving() as one,
+        receiving(partial(os.nice, 5)) as other,
+    ):
+        seen = Counting()
+        switched = 0
+        with running(hog, 5), flood(one.port, other.port):
+            wait_for(boosted)
+            end = time.monotonic() + 8
+            while time.monotonic() < end:
+                with suppress(OSError):
+                    switch(random.choice(REMOVABLE), random.random() < 0.5)
+                    switched += 1
+                time.sleep(random.random() / 20)
+            elected = seen["elected"]
+            # With one processor left it goes on as with all.
+            for cpu in REMOVABLE:
+                with suppress(OSError):
+                    switch(cpu, False)
+            wait_for(lambda: seen["elected"] > elected or boosted())
+        assert switched > 10
+        all_on()
+        for receiver in (one, other):
+            receiver.drain()
+            wait_for(partial(is_restored, receiver))
+    wait_for(lambda: not boosted())
+    wait_for(lambda: not any(map(pressed, range(4))))
+    wait_for(lambda: granted() == 0)
+    wait_for(lambda: reserved() == before)
+
+
+def cut(cpu: int) -> float:
+    """The level up to which receivers are shed for its queue."""
+    name = f'packetflow_filter_cut_level{{cpu="{cpu}",cut="queue"}} '
+    lines = (ROOT / "metrics").read_text().splitlines()
+    (value,) = [line.removeprefix(name) for line in lines if line.startswith(name)]
+    return float(value)
+
+
+def is_shed(sock: socket.socket, before: int) -> bool:
+    """More than before."""
+    return int(entry(sock)["early_overload"]) > before
+
+
+def told_of(cpu: int) -> list[str]:
+    status = (ROOT / "status").read_text().splitlines()
+    metrics = (ROOT / "metrics").read_text().splitlines()
+    return [line for line in status if f"cpu {cpu}:" in line] + [
+        line for line in metrics if f'cpu="{cpu}"' in line
+    ]
+
+
+@mark.cpus(4)
+@inside(timeout=200, modules=ALL, pinned=False)
+def test_one_that_goes_while_pressed_comes_back_calm_and_is_looked_after() -> None:
+    test_cpus.own_sysfs()
+    crowded = Peer(1)
+    test_cpus.steer(crowded, 2)
+    top, top_worker = test_cpus.receiving(crowded.ours4, 2, 0)
+    low, low_worker = test_cpus.receiving(crowded.ours4, 2, 10)
+    there = [(crowded.ours4, port_of(top)), (crowded.ours4, port_of(low))]
+    shed = 0
+    try:
+        test_cpus.backlog(10)
+        with all_back():
+            for _ in range(2):
+                # They are bound to the processor again, which they lost with it.
+                for worker in (top_worker, low_worker):
+                    os.sched_setaffinity(worker.pid, {2})
+                senders = [test_cpus.sending(crowded, cpu, there, 60) for cpu in (0, 1)]
+                wait_for(lambda: cut(2) > 0)
+                wait_for(partial(is_shed, low, shed))
+                switch(2, False)
+                assert told_of(2) == []
+                for sender in senders:
+                    sender.end()
+                time.sleep(1.3)  # longer than pressure lasts
+                switch(2, True)
+                assert (pressed(2), cut(2)) == (False, 0)
+                shed = int(entry(low)["early_overload"])
+        assert entry(top)["early_overload"] == "0"
+    finally:
+        test_cpus.backlog(1000)
+        for worker in (top_worker, low_worker):
+            worker.end()
