@@ -30,6 +30,27 @@
 #include "../common/compat/compat.h"
 #include "filter.h"
 
+/*
+ * How many packets a buffer is that carries so much behind its headers. What comes from a
+ * virtio or tun device may leave the count to the receiver.
+ */
+static unsigned int packet_count(const struct sk_buff *skb, unsigned int size)
+{
+	const struct skb_shared_info *shinfo = skb_shinfo(skb);
+
+	if (!skb_is_gso(skb))
+		return 1;
+	return shinfo->gso_segs ?: DIV_ROUND_UP(size, shinfo->gso_size);
+}
+
+/* A datagram that was only to be cut into fragments (UFO) is one still. */
+static unsigned int datagram_count(const struct sk_buff *skb, unsigned int size)
+{
+	if (!(skb_shinfo(skb)->gso_type & (SKB_GSO_UDP_L4 | SKB_GSO_FRAGLIST)))
+		return 1;
+	return packet_count(skb, size) ?: 1;
+}
+
 /* A UDP datagram, if all of what its header announces is there. */
 static __always_inline enum filter_outcome
 parse_udp(struct filter_packet *packet, unsigned int header_length)
@@ -45,6 +66,8 @@ parse_udp(struct filter_packet *packet, unsigned int header_length)
 	length = ntohs(uh->len);
 	if (length < sizeof(*uh) || length > skb->len - offset)
 		return FILTER_PASS_NOT_PLAIN;
+	if (unlikely(packet->packets > 1))
+		packet->packets = datagram_count(skb, length - sizeof(*uh));
 	packet->local_port = ntohs(uh->dest);
 	packet->remote_port = ntohs(uh->source);
 	return FILTER_PASS;
@@ -82,11 +105,22 @@ static enum filter_outcome parse4(struct filter_packet *packet)
 	return parse_udp(packet, sizeof(*iph));
 }
 
+/* No route leads here for it, whose the address is or not: dropped later, and by no socket. */
+static bool martian(const struct filter_packet *packet, const struct iphdr *iph)
+{
+	if (ipv4_is_multicast(iph->saddr) || ipv4_is_lbcast(iph->saddr) ||
+	    ipv4_is_zeronet(iph->saddr))
+		return true;
+	return !packet->loopback && (ipv4_is_loopback(iph->saddr) || ipv4_is_loopback(iph->daddr));
+}
+
 static enum filter_outcome find4(struct filter_packet *packet)
 {
 	struct sk_buff *skb = packet->skb;
 	const struct iphdr *iph = ip_hdr(skb);
 
+	if (martian(packet, iph))
+		return FILTER_PASS_NOT_HOST;
 	packet->sk = pflow_udp4_lookup(packet->net, iph->saddr, htons(packet->remote_port),
 				       iph->daddr, htons(packet->local_port),
 				       skb_valid_dst(skb) ? inet_iif(skb) : skb->skb_iif,
@@ -198,16 +232,6 @@ static enum filter_outcome find_entry(struct filter_packet *packet)
 	return FILTER_PASS;
 }
 
-/* What comes from a virtio or tun device may leave the count to the receiver. */
-static unsigned int packet_count(const struct sk_buff *skb)
-{
-	const struct skb_shared_info *shinfo = skb_shinfo(skb);
-
-	if (!skb_is_gso(skb))
-		return 1;
-	return shinfo->gso_segs ?: DIV_ROUND_UP(skb->len, shinfo->gso_size);
-}
-
 /*
  * IPVS takes the packets of its services at LOCAL_IN, after this hook: they are for an
  * address of this host, and for none of its sockets. It is hooked there, at this
@@ -281,7 +305,7 @@ static enum filter_outcome filter_classify(struct filter_packet *packet,
 	if (skb->sk || nf_bridge_info_exists(skb) || netif_is_l3_slave(state->in))
 		return FILTER_PASS_NOT_PLAIN;
 	packet->v4 = state->pf == NFPROTO_IPV4;
-	packet->packets = packet_count(skb);
+	packet->packets = packet_count(skb, skb->len);
 	packet->loopback = state->in->flags & IFF_LOOPBACK;
 	packet->net = state->net;
 	outcome = packet->v4 ? parse4(packet) : parse6(packet);
