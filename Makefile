@@ -109,8 +109,9 @@ test: modules ## run all tests (KERNELS= for other kernels or one, PYTEST= for i
 test-all: setup ## run all tests on all kernels that Debian's archive has
 	kernels=$$(tools/kernel --list) && $(MAKE) test KERNELS="$$kernels"
 
-test-release: modules ## run them as for a release: 10 million packets, 200 cycles (KERNELS=)
-	tests/run --kernel "$(KERNELS)" --packets 10000000 --cycles 200 $(PYTEST)
+test-release: modules ## run them as for a release: 10 million packets, 200 cycles, 30 minutes of all at once (KERNELS=)
+	tests/run --kernel "$(KERNELS)" --packets 10000000 --frames 10000000 --inputs 100000 \
+		--cycles 200 --soak 30 $(PYTEST)
 
 test-debug: setup ## run the behaviour tests on a kernel that catches mistakes
 	tools/debug-kernel

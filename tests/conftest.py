@@ -35,10 +35,23 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         " on each kernel (20; a release: 200)",
     )
     parser.addoption(
+        "--frames",
+        type=int,
+        default=20_000,
+        help="how many of all kinds come to the hook (20000; a release: 10 million)",
+    )
+    parser.addoption(
         "--inputs",
         type=int,
         default=1_000,
         help="how many are written to /proc, read of it, and so on (1000; a release: 100000)",
+    )
+    parser.addoption(
+        "--soak",
+        type=float,
+        default=0.5,
+        metavar="MINUTES",
+        help="how long everything comes and goes at once on four CPUs (0.5; a release: 30)",
     )
     parser.addoption(
         "--seed",

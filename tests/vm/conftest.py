@@ -21,6 +21,7 @@ from collections.abc import Generator, Iterator
 import pytest
 from _pytest.terminal import TerminalReporter
 from conftest import kernels
+from rig import traffic
 from rig.guest import CommandError, Guest, GuestError
 from rig.kernels import REPO, kernel
 from rig.link import VIRTIO
@@ -77,6 +78,24 @@ def machine(request: pytest.FixtureRequest) -> tuple[str, int]:
 def inputs(request: pytest.FixtureRequest) -> int:
     """How many a test makes up."""
     return int(request.config.getoption("--inputs"))
+
+
+@pytest.fixture
+def frames(request: pytest.FixtureRequest) -> int:
+    """How many of all kinds come in."""
+    return int(request.config.getoption("--frames"))
+
+
+@pytest.fixture
+def soak(request: pytest.FixtureRequest) -> float:
+    """How many minutes it is to last."""
+    return float(request.config.getoption("--soak"))
+
+
+@pytest.fixture
+def programs() -> str:
+    """Where the rig's programs are, in a guest too."""
+    return str(traffic.programs())
 
 
 @pytest.fixture
