@@ -121,6 +121,17 @@ static inline u32 pflow_task_born(const struct task_struct *task)
 	return (u32)READ_ONCE(task->start_time);
 }
 
+/**
+ * pflow_one_word() - make a program's name, which may hold anything, one printable word
+ * @name: a copy of it
+ */
+static inline void pflow_one_word(char *name)
+{
+	for (; *name; name++)
+		if (*name <= ' ' || *name > '~')
+			*name = '_';
+}
+
 /* table.c */
 #define PFLOW_HOLD	(5 * HZ)	/* a receiver counts so long after it received */
 

@@ -69,17 +69,13 @@ static void show_comm(struct seq_file *m, pid_t pid)
 {
 	char comm[TASK_COMM_LEN] = "-";
 	struct task_struct *task;
-	char *c;
 
 	rcu_read_lock();
 	task = pid_task(find_pid_ns(pid, &init_pid_ns), PIDTYPE_PID);
 	if (task)
 		strscpy(comm, task->comm, sizeof(comm));
 	rcu_read_unlock();
-	/* One column: a name may hold anything. */
-	for (c = comm; *c; c++)
-		if (*c <= ' ' || *c > '~')
-			*c = '_';
+	pflow_one_word(comm);
 	seq_printf(m, " %s", comm);
 }
 

@@ -939,6 +939,7 @@ void boost_status(struct seq_file *m)
 		if (!shown)
 			continue;
 		raised++;
+		pflow_one_word(comm);
 		seq_printf(m, "raised: thread %d (%s) of prio %d, by %s", pid, comm, prio,
 			   lever_name(lever));
 		if (levels)

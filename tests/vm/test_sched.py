@@ -36,6 +36,7 @@ from inside.scheduling import (
     flood,
     hog,
     knobs,
+    libc,
     receiving,
     reserved,
     running,
@@ -49,6 +50,7 @@ from vm.test_proc import BAD, BAD_NUMBER
 
 SCHED = ("pf_sched",)
 LEVERS = ("nice", "deadline", "rr")
+PR_SET_NAME = 15
 UDPLITE = 136
 FORGOTTEN = 2.0  # s: so long after a reservation the kernel still knows of it
 LONG = 3000  # ms: a boost that lasts so long does not end by itself in a test
@@ -580,6 +582,19 @@ def test_of_more_than_there_is_place_for_the_most_important_are_raised() -> None
                 time.sleep(0.01)
         assert seen["restored displaced"] >= 1
         assert seen["refused place"] >= 5
+
+
+def with_a_name_of_several_lines() -> None:
+    libc.prctl(PR_SET_NAME, b"a\nraised: \x1b[m")
+
+
+@inside(modules=SCHED)
+def test_a_name_does_not_make_a_line_of_its_own() -> None:
+    with starving("nice", hogs=1, hold=LONG), receiving(with_a_name_of_several_lines) as one:
+        raise_up(one, "nice")
+        lines = (ROOT / "status").read_text().splitlines()
+        (line,) = [line for line in lines if line.startswith("raised: ")]
+        assert line.startswith(f"raised: thread {one.tid} (a_raised:__[m) ")
 
 
 @inside(modules=SCHED)
