@@ -19,7 +19,7 @@ from pathlib import Path
 
 from inside import inside, mark
 from inside.growing import given_back, granted
-from inside.net import Namespace, Pressure, sysctl, udp
+from inside.net import Namespace, Peer, Pressure, ip, sysctl, udp
 from inside.suite import (
     ROOT,
     dropped,
@@ -333,5 +333,37 @@ def test_namespaces_that_go_while_packets_fly() -> None:
     with sysctl("net.core.rmem_default", BARE), busy(come_and_go, come_and_go, switch):
         time.sleep(8)
     set_knob("enable", 1)
+    wait_for(lambda: metric("packetflow_sockets")[""] <= before)
+    wait_for(lambda: granted() == 0, 5)
+
+
+def devices_come_and_go() -> None:
+    """A device with a full socket and one that grows behind it, gone while packets are on it."""
+    peer = Peer(random.randint(10, 99))
+    sender, full, deep = peer.udp(), udp(peer.ours4, rcvbuf=1), udp(peer.ours4)
+
+    def send() -> None:
+        for sock in (full, deep) * 10:
+            sender.sendto(b"x" * 300, sock.getsockname())
+
+    with busy(send, send):
+        time.sleep(random.random() / 5)
+        ip(f"link delete {peer.device}")
+    peer.close()
+    tap = f"t{peer.device}"
+    ip(f"tuntap add {tap} mode tap\nlink set {tap} up\nlink delete {tap}")
+    for sock in (sender, full, deep):
+        sock.close()
+
+
+@mark.cpus(4)
+@inside(modules=ALL, pinned=False)
+def test_devices_that_go_while_packets_fly() -> None:
+    subprocess.run(["modprobe", "tun"], check=False)
+    before = metric("packetflow_sockets")[""]
+    with sysctl("net.core.rmem_default", BARE):
+        for _ in seconds(8):
+            devices_come_and_go()
+    assert dropped()["socket_full"] > 0
     wait_for(lambda: metric("packetflow_sockets")[""] <= before)
     wait_for(lambda: granted() == 0, 5)
