@@ -25,6 +25,7 @@
 
 static DEFINE_MUTEX(scan_lock);
 static u32 scan_number;
+static struct task_struct *tasks[TASK_BATCH];	/* not allocated: a scan must not fail */
 
 struct file_walk {
 	struct task_struct *task;
@@ -79,7 +80,7 @@ static struct task_struct *task_with_files(struct task_struct *process)
 }
 
 /* Take the batch of processes after the first @skip. */
-static unsigned int take_tasks(struct task_struct **tasks, unsigned int skip)
+static unsigned int take_tasks(unsigned int skip)
 {
 	struct task_struct *process;
 	unsigned int n = 0;
@@ -106,17 +107,13 @@ static unsigned int take_tasks(struct task_struct **tasks, unsigned int skip)
  */
 void pflow_scan(void)
 {
-	struct task_struct **tasks;
 	unsigned int seen = 0, n, i;
 
-	tasks = kmalloc_array(TASK_BATCH, sizeof(*tasks), GFP_KERNEL);
-	if (!tasks)
-		return;
 	mutex_lock(&scan_lock);
 	if (!++scan_number)	/* 0 means no scan */
 		scan_number++;
 	do {
-		n = take_tasks(tasks, seen);
+		n = take_tasks(seen);
 		for (i = 0; i < n; i++) {
 			scan_task(tasks[i]);
 			put_task_struct(tasks[i]);
@@ -125,5 +122,4 @@ void pflow_scan(void)
 	} while (n == TASK_BATCH);
 	pflow_table_reap();
 	mutex_unlock(&scan_lock);
-	kfree(tasks);
 }
