@@ -113,10 +113,11 @@ test-release: modules ## run them as for a release: 10 million packets, 200 cycl
 	tests/run --kernel "$(KERNELS)" --packets 10000000 --frames 10000000 --inputs 100000 \
 		--cycles 200 --soak 30 $(PYTEST)
 
-test-debug: setup ## run the behaviour tests on a kernel that catches mistakes
-	tools/debug-kernel
-	tools/modules debug
-	tests/run --kernel debug --timeout 1800 $(PYTEST)
+test-debug: DEBUG := $(or $(KERNEL),debug debug-6.12 kcsan)
+test-debug: setup ## run the behaviour tests on kernels that catch mistakes (KERNEL=debug, debug-6.12, kcsan)
+	tools/debug-kernel $(DEBUG)
+	tools/modules "$(DEBUG)"
+	tests/run --kernel "$(DEBUG)" --timeout 1800 $(PYTEST)
 
 mutate: setup ## break the modules in many ways and see the tests notice (KERNEL=)
 	tools/in-root tests/mutate --kernel $(or $(KERNEL),6.1)

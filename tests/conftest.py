@@ -5,7 +5,7 @@ import random
 
 import hypothesis
 import pytest
-from rig.kernels import SERIES, kernel, names
+from rig.kernels import DEBUG, SERIES, kernel, names
 
 # How long a case takes is the host's affair.
 hypothesis.settings.register_profile(
@@ -83,15 +83,18 @@ def kernels(config: pytest.Config) -> list[str]:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """On the debug kernel alone, leave out what does not depend on the kernel."""
+    """On debug kernels alone, leave out what does not depend on the kernel; on others, what
+    only they can tell."""
     out: list[pytest.Item] = []
-    if kernels(config) == ["debug"]:
+    if set(kernels(config)) <= set(DEBUG):
         out += [item for item in items if "machine" not in getattr(item, "fixturenames", ())]
     thin = config.getoption("--one-of-each").split(",")
     seen = set()
     for item in items:
         call = getattr(item, "callspec", None)
         machine = call.params.get("machine") if call else None
+        if machine and machine[0] not in DEBUG and item.get_closest_marker("debug"):
+            out.append(item)
         which = (item.path, getattr(item, "originalname", item.name), machine)
         if machine and machine[0] in thin and which in seen:
             out.append(item)

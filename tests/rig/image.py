@@ -19,10 +19,10 @@ UNPACKERS = {b"\xfd7": "xz", b"(\xb5": "zstd", b"\x02!": "lz4"}
 def bootable(kernel: Kernel) -> Path:
     """The file to boot, unpacked when first asked for.
 
-    The debug kernel is left as it is: its PVH entry is compiled with KASAN,
+    Debug kernels are left as they are: their PVH entry is compiled with KASAN,
     whose shadow memory does not exist yet there.
     """
-    if kernel.name == "debug":
+    if kernel.debug:
         return kernel.image
     stamp = kernel.image.stat()
     target = CACHE / "vmlinux" / f"{kernel.version}-{stamp.st_size}-{int(stamp.st_mtime)}"

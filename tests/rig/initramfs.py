@@ -84,7 +84,7 @@ def build(kernel: Kernel, target: Path) -> None:
 
 def _modules(kernel: Kernel) -> list[Path]:
     """The files of the wanted modules, each after those that it needs."""
-    if kernel.name == "debug":  # all built in
+    if kernel.debug:  # all built in
         return []
     sharing = ("virtiofs",) if share.by_virtiofs(kernel) else ("9pnet_virtio", "9p")
     wanted = (*WANTED, *sharing)

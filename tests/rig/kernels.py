@@ -2,8 +2,9 @@
 """The kernels that the rig can boot.
 
 A kernel is named by its release series and, if it has one, its flavour: 6.1, 6.12-rt. Which
-version stands behind a name is found by looking at what "make setup", tools/kernel (or, for
-"debug", tools/debug-kernel) has installed; the newest wins.
+version stands behind a name is found by looking at what "make setup" and tools/kernel have
+installed; the newest wins. Beside these are those that tools/debug-kernel builds, to catch
+mistakes.
 """
 
 import os
@@ -19,6 +20,7 @@ REPO = Path(__file__).resolve().parents[2]
 BUILT = REPO / os.environ.get("PACKETFLOW_BUILD", "build")  # the project's modules
 
 SERIES = ("6.1", "6.12", "7.2")  # those of "make setup"
+DEBUG = ("debug", "debug-6.12", "kcsan")  # as tools/debug-kernel knows them
 OPTIONAL = ("pf_filter", "pf_sched", "pf_mm")  # the project's modules beside pf_common
 
 
@@ -30,6 +32,16 @@ class Kernel:
     version: str
     image: Path
     headers: Path
+
+    @property
+    def debug(self) -> bool:
+        """Does it catch mistakes? It is slow then, and all is built in."""
+        return self.name in DEBUG
+
+    @property
+    def leaks(self) -> bool:
+        """Does it look for lost memory, when it is told to?"""
+        return self.debug and self.name != "kcsan"
 
     @property
     def build(self) -> Path:
@@ -44,11 +56,11 @@ class Kernel:
 
 def kernel(name: str) -> Kernel:
     """The kernel of that name; LookupError says what to do if it is absent."""
-    candidates = [_debug()] if name == "debug" else list(_installed(name))
+    candidates = [_debug(name)] if name in DEBUG else list(_installed(name))
     found = [k for k in candidates if k.image.exists() and k.headers.exists()]
     if not found:
-        tool = "debug-kernel" if name == "debug" else f"kernel {name}"
-        raise LookupError(f"kernel {name} is not installed: run tools/{tool}")
+        tool = "debug-kernel" if name in DEBUG else "kernel"
+        raise LookupError(f"kernel {name} is not installed: run tools/{tool} {name}")
     return max(found, key=lambda k: _numbers(k.version))
 
 
@@ -74,11 +86,11 @@ def _installed(name: str) -> Iterator[Kernel]:
         yield Kernel(name, directory.name, image, directory / "build")
 
 
-def _debug() -> Kernel:
-    tree = CACHE / "debug" / "linux"
+def _debug(name: str) -> Kernel:
+    tree = CACHE / name / "linux"
     release = tree / "include/config/kernel.release"
-    version = release.read_text().strip() if release.exists() else "debug"
-    return Kernel("debug", version, tree / "arch/x86/boot/bzImage", tree)
+    version = release.read_text().strip() if release.exists() else name
+    return Kernel(name, version, tree / "arch/x86/boot/bzImage", tree)
 
 
 def _numbers(version: str) -> tuple[int, ...]:

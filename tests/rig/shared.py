@@ -4,10 +4,10 @@
 from contextlib import ExitStack, suppress
 
 from rig.guest import Guest, GuestError
-from rig.kernels import kernel
+from rig.kernels import DEBUG, kernel
 from rig.link import VIRTIO
 
-# KASAN and lockdep make everything slower by about that, so its time runs slower too:
+# KASAN and lockdep, or KCSAN, make everything slower by about that, so its time runs slower too:
 # what a test waits for comes in as many of the guest's seconds as on a stock kernel.
 DEBUG_DILATION = 6.0
 SLOW_DILATION = 3.0
@@ -34,7 +34,7 @@ class Machines:
         if self._guest is None or self._key != key:
             self.drop()
             dilation = SLOW_DILATION if slow else 1
-            if name == "debug":
+            if name in DEBUG:
                 dilation = DEBUG_DILATION
             queues = cpus if card == VIRTIO else 1
             if counted:

@@ -23,7 +23,7 @@ from _pytest.terminal import TerminalReporter
 from conftest import kernels
 from rig import traffic
 from rig.guest import CommandError, Guest, GuestError
-from rig.kernels import REPO, kernel
+from rig.kernels import DEBUG, REPO, kernel
 from rig.link import VIRTIO
 from rig.outcomes import Outcomes
 from rig.shared import Machines
@@ -114,9 +114,10 @@ def guest(
     if request.node.get_closest_marker("fresh"):
         machines.drop()
     card = request.node.get_closest_marker("card")
-    if card and machine[0] == "debug":
-        pytest.skip("the debug kernel has no driver for this card")
-    counted = bool(request.node.get_closest_marker("counted")) and machine[0] != "debug"
+    debug = machine[0] in DEBUG
+    if card and debug:
+        pytest.skip("a debug kernel has no driver for this card")
+    counted = bool(request.node.get_closest_marker("counted")) and not debug
     running = machines.get(*machine, again, card.args[0] if card else VIRTIO, counted)
     shares = request.node.get_closest_marker("keeps_modules")
     if not shares:
