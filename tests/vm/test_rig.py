@@ -126,12 +126,31 @@ def test_a_guest_that_dies_is_an_error_with_its_log() -> None:
 @pytest.mark.parametrize(
     "line",
     [
+        "WARNING: CPU: 0 PID: 1 at net/core/dev.c:1 dev_open+0x1/0x2",
         "BUG: kernel NULL pointer dereference, address: 0000000000000000",
         "Oops: 0002 [#1] PREEMPT SMP NOPTI",
+        "kernel BUG at net/core/skbuff.c:113!",
+        "invalid opcode: 0000 [#1] PREEMPT SMP KASAN",
+        "general protection fault, probably for non-canonical address 0xdead000000000100",
         "Kernel panic - not syncing: Fatal exception",
         "BUG: KASAN: slab-use-after-free in pflow_table_find+0x1/0x2",
+        "BUG pflow_sock (Not tainted): Objects remaining in pflow_sock on __kmem_cache_shutdown()",
         "UBSAN: shift-out-of-bounds in common/policy.c:1:2",
         "kmemleak: 3 new suspected memory leaks (see /sys/kernel/debug/kmemleak)",
+        "kmemleak: Kernel memory leak detector disabled",
+        "ODEBUG: Out of memory. ODEBUG disabled",
+        "ODEBUG: free active (active state 0) object: 00 object type: timer_list hint: tick",
+        "list_add corruption. prev->next should be next, but was 0.",
+        "BUG: KCSAN: data-race in pflow_sock_get [pf_common] / udp_recvmsg",
+        "BUG: KCSAN: data-race in grant_refill+0x1/0x2 [pf_mm]",
+        "rcu: INFO: rcu_preempt detected stalls on CPUs/tasks:",
+        "rcu: rcu_preempt kthread starved for 5252 jiffies! g1 f0x0 RCU_GP_WAIT_FQS(5)",
+        "BUG: workqueue lockup - pool cpus=0 node=0 flags=0x0 nice=0 stuck for 31s!",
+        "Watchdog detected hard LOCKUP on cpu 0",
+        "INFO: trying to register non-static key.",
+        "INFO: lockdep is turned off.",
+        "BUG: MAX_LOCKDEP_ENTRIES too low!",
+        "WARNING: possible recursive locking detected",
         "rcu: INFO: rcu_preempt self-detected stall on CPU",
         "INFO: task rmmod:123 blocked for more than 120 seconds.",
         "watchdog: BUG: soft lockup - CPU#0 stuck for 26s! [rmmod:123]",
@@ -151,6 +170,9 @@ def test_the_scanner_passes_what_is_harmless() -> None:
 [    0.100000] Kernel command line: console=ttyS0 panic_on_oops=1 oops=panic
 [    0.200000] rcu: Preemptible hierarchical RCU implementation.
 [    0.300000] Warning: unsafe to use, see Documentation
+[    0.400000] ODEBUG: selftest passed
+[    0.500000] kcsan: enabled early
+[    8.000000] BUG: KCSAN: data-race in tick_nohz_stop_tick / tick_sched_do_timer
 [    9.000000] pf_common: loading out-of-tree module taints kernel.
 """
     assert complaints(log, []) == []
