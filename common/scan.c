@@ -68,12 +68,15 @@ static void scan_task(struct task_struct *task)
 	} while (fd);
 }
 
-/* A leader that has exited leaves its files to its threads. */
+/*
+ * A leader that has exited leaves its files to its threads. Not for_each_thread(): where uses
+ * of RCU lists are checked it names tasklist_lock, which modules do not get.
+ */
 static struct task_struct *task_with_files(struct task_struct *process)
 {
 	struct task_struct *thread;
 
-	for_each_thread(process, thread)
+	list_for_each_entry_rcu(thread, &process->signal->thread_head, thread_node)
 		if (READ_ONCE(thread->files))
 			return thread;
 	return process;
