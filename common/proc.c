@@ -90,11 +90,20 @@ static void show_address(struct seq_file *m, const struct in6_addr *address, u16
 static void show_socket(struct pflow_sock *entry, void *data)
 {
 	struct seq_file *m = data;
+	struct in6_addr local, remote;
+	u16 local_port, remote_port;
+	unsigned long irq;
 
+	raw_spin_lock_irqsave(pflow_sock_lock(entry), irq);
+	local = entry->local;
+	remote = entry->remote;
+	local_port = entry->local_port;
+	remote_port = entry->remote_port;
+	raw_spin_unlock_irqrestore(pflow_sock_lock(entry), irq);
 	seq_printf(m, "%s%s", entry->protocol == IPPROTO_TCP ? "tcp" : "udp",
 		   entry->family == AF_INET6 ? "6" : "");
-	show_address(m, &entry->local, entry->local_port);
-	show_address(m, &entry->remote, entry->remote_port);
+	show_address(m, &local, local_port);
+	show_address(m, &remote, remote_port);
 	seq_printf(m, " %u %d", entry->netns, READ_ONCE(entry->pid));
 	show_comm(m, READ_ONCE(entry->pid));
 	seq_printf(m, " %s %d %u %u %u %u %u %u %u %u %u %u %u %u\n",
