@@ -26,12 +26,13 @@ void pflow_sock_window(struct pflow_sock *entry, unsigned int packets)
 	u32 elapsed = now - start;
 
 	if (elapsed + HZ < PFLOW_WINDOW + HZ) {
-		WRITE_ONCE(entry->window_packets, entry->window_packets + packets);
+		WRITE_ONCE(entry->window_packets, READ_ONCE(entry->window_packets) + packets);
 		return;
 	}
 	if (!time_before32(start, this_cpu_read(pflow_load.since)))
 		WRITE_ONCE(entry->rate,
-			   pflow_rate_update(entry->rate, entry->window_packets,
+			   pflow_rate_update(READ_ONCE(entry->rate),
+					     READ_ONCE(entry->window_packets),
 					     jiffies_to_usecs(min_t(u32, elapsed, 60 * HZ))));
 	WRITE_ONCE(entry->window_packets, packets);
 	WRITE_ONCE(entry->window_start, now);

@@ -189,8 +189,8 @@ static noinline void full_poll(struct pflow_load *load, const struct napi_struct
 		/* Of two full queues on one CPU, watching one is enough. */
 		if (alive)
 			return;
-		load->chain_id = napi;
-		load->chain_dev = napi->dev;
+		WRITE_ONCE(load->chain_id, napi);
+		WRITE_ONCE(load->chain_dev, napi->dev);
 		load->chain_start = now;
 	} else if (now - load->chain_start > STANDING_NS) {
 		u64 since = load->chain_last;
@@ -210,7 +210,7 @@ static void on_napi_poll(void *unused, struct napi_struct *napi, int work, int b
 	WRITE_ONCE(load->polled, load->polled + work);
 	if (likely(work < budget)) {
 		if (unlikely(load->chain_id == napi) && budget == napi->weight)
-			load->chain_id = NULL;
+			WRITE_ONCE(load->chain_id, NULL);
 		return;
 	}
 	if (napi->dev && budget && budget == napi->weight)
@@ -320,7 +320,7 @@ static void sample(bool on)
 		WRITE_ONCE(sample_asked, false);
 	sampling = on;
 	if (on)
-		last_sample = now;
+		WRITE_ONCE(last_sample, now);
 	for_each_possible_cpu(cpu) {
 		struct pflow_load *load = per_cpu_ptr(&pflow_load, cpu);
 

@@ -84,7 +84,7 @@ static bool counts(const struct pflow_sock *entry, const struct pflow_priority *
 {
 	return entry->learnt != PFLOW_RECEIVES || entry->pid == current->pid ||
 	       priority->rank >= entry->rank ||
-	       time_after32((u32)jiffies, entry->last_received + PFLOW_HOLD);
+	       time_after32((u32)jiffies, READ_ONCE(entry->last_received) + PFLOW_HOLD);
 }
 
 /* TCP is never shed, but its receivers are among those it is shed for. */
@@ -126,8 +126,8 @@ void pflow_owner_receives(struct sock *sk)
 		note_tcp(cpu, priority.rank, now);
 		note_tcp(READ_ONCE(sk->sk_incoming_cpu), priority.rank, now);
 	}
-	if (entry->pid == current->pid && entry->rank == priority.rank &&
-	    entry->learnt == PFLOW_RECEIVES) {
+	if (READ_ONCE(entry->pid) == current->pid && READ_ONCE(entry->rank) == priority.rank &&
+	    READ_ONCE(entry->learnt) == PFLOW_RECEIVES) {
 		/* The usual case: nothing new, and nothing written in vain. */
 		pflow_sock_settle(entry, sk);
 		if (READ_ONCE(entry->last_received) != now)

@@ -223,7 +223,7 @@ void pflow_sock_window(struct pflow_sock *entry, unsigned int packets);
 static inline void pflow_sock_arrival(struct pflow_sock *entry, unsigned int packets)
 {
 	if (likely((u32)jiffies - READ_ONCE(entry->window_start) < PFLOW_WINDOW))
-		WRITE_ONCE(entry->window_packets, entry->window_packets + packets);
+		WRITE_ONCE(entry->window_packets, READ_ONCE(entry->window_packets) + packets);
 	else
 		pflow_sock_window(entry, packets);
 }

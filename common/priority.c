@@ -153,7 +153,7 @@ static void inert_look(struct pflow_sock *entry, void *data)
 	struct pflow_inert *inert = data;
 	const void *group = READ_ONCE(entry->group);
 
-	if (entry->rank > PFLOW_RANK_RT_BASE || !group)
+	if (READ_ONCE(entry->rank) > PFLOW_RANK_RT_BASE || !group)
 		return;
 	if (!inert->receivers++)
 		inert->group = group;

@@ -83,7 +83,7 @@ static struct pflow_sock *pool_take(void)
 	if (!hlist_empty(&pool)) {
 		entry = hlist_entry(pool.first, struct pflow_sock, node);
 		hlist_del(&entry->node);
-		pool_size--;
+		WRITE_ONCE(pool_size, pool_size - 1);
 	}
 	low = pool_size < POOL_LOW;
 	raw_spin_unlock_irqrestore(&pool_lock, irq);
@@ -107,7 +107,7 @@ void pflow_table_refill(void)
 			return;
 		raw_spin_lock_irqsave(&pool_lock, irq);
 		hlist_add_head(&entry->node, &pool);
-		pool_size++;
+		WRITE_ONCE(pool_size, pool_size + 1);
 		raw_spin_unlock_irqrestore(&pool_lock, irq);
 	}
 }

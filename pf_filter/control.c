@@ -260,7 +260,8 @@ static u16 served_level(const struct control *control, const struct pflow_load *
 	int level;
 
 	for (level = PFLOW_LEVELS - 1; level >= 0; level--)
-		if (control->levels[level].top_rate && recent(now, control->levels[level].seen))
+		if (READ_ONCE(control->levels[level].top_rate) &&
+		    recent(now, READ_ONCE(control->levels[level].seen)))
 			break;
 	if (READ_ONCE(load->tcp_rank) && time_before32(now, READ_ONCE(load->tcp_at) + PFLOW_HOLD))
 		level = max_t(int, level, pflow_level(READ_ONCE(load->tcp_rank), false));
@@ -424,7 +425,7 @@ static void step_harm(struct control *control, int cpu, u32 elapsed_us, u32 now,
 	u32 packets;
 	bool spare;
 
-	control->idle = control->idle - control->idle / 4 + idle / 4;
+	WRITE_ONCE(control->idle, control->idle - control->idle / 4 + idle / 4);
 	control->idle_us = idle_us;
 	WRITE_ONCE(control->harmed, 0);
 	spare = control->idle >= IDLE_ENOUGH;
@@ -459,7 +460,8 @@ static void age_levels(struct control *control, u32 now)
 
 		level->ticked = READ_ONCE(level->packets);
 		if (top)
-			WRITE_ONCE(level->top_rate, recent(now, level->seen) ? top - top / 64 : 0);
+			WRITE_ONCE(level->top_rate,
+				   recent(now, READ_ONCE(level->seen)) ? top - top / 64 : 0);
 	}
 }
 
@@ -603,7 +605,7 @@ void filter_control_status(struct seq_file *m)
 		seq_printf(m, "shedding: cpu %d:", cpu);
 		show_cut(m, "queue", load_cut(&control->queue));
 		show_cut(m, "harm", load_cut(&control->harm));
-		seq_printf(m, " idle %u %%\n", control->idle * 100 / PFLOW_ONE);
+		seq_printf(m, " idle %u %%\n", READ_ONCE(control->idle) * 100 / PFLOW_ONE);
 	}
 	if (!any)
 		seq_puts(m, "shedding: nobody\n");

@@ -77,8 +77,9 @@ void filter_looks(int cpu, u64 *dropped, u64 *passed)
 
 	*dropped = 0;
 	for (i = 0; i < PFLOW_DROPS; i++)
-		*dropped += per_cpu(outcomes[i], cpu) + per_cpu(observed[i], cpu);
-	*passed = per_cpu(outcomes[FILTER_PASS], cpu);
+		*dropped += READ_ONCE(per_cpu(outcomes[i], cpu)) +
+			    READ_ONCE(per_cpu(observed[i], cpu));
+	*passed = READ_ONCE(per_cpu(outcomes[FILTER_PASS], cpu));
 }
 
 static const struct nf_hook_ops hooks[] = {
@@ -139,7 +140,7 @@ static u64 sum_of(const u64 __percpu *counter)
 	int cpu;
 
 	for_each_possible_cpu(cpu)
-		sum += *per_cpu_ptr(counter, cpu);
+		sum += READ_ONCE(*per_cpu_ptr(counter, cpu));
 	return sum;
 }
 

@@ -229,7 +229,7 @@ void hook_metrics(struct seq_file *m)
 	int cpu;
 
 	for_each_possible_cpu(cpu)
-		sum += per_cpu(below, cpu);
+		sum += READ_ONCE(per_cpu(below, cpu));
 	seq_printf(m, "# TYPE packetflow_sched_below counter\n"
 		   "# HELP packetflow_sched_below Packets that found their buffer no fuller than the threshold.\n"
 		   "packetflow_sched_below_total %llu\n", sum);
