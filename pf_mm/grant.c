@@ -262,12 +262,12 @@ static u32 mean_truesize(const struct sock *sk, u32 used)
 static void measure(struct mm_grant *grant, u32 used)
 {
 	u64 now = local_clock();
-	u64 bytes = (u64)grant->packets * mean_truesize(grant->sk, used);
+	u64 bytes = (u64)READ_ONCE(grant->packets) * mean_truesize(grant->sk, used);
 	s64 elapsed_ns = now - grant->counted_ns;
 	s64 stretch_ns;
 	u64 rate;
 
-	grant->packets = 0;
+	WRITE_ONCE(grant->packets, 0);
 	grant->counted_ns = now;
 	if (elapsed_ns <= 0 || elapsed_ns > STALE_NS) {
 		grant->stretch_ns = 0;
@@ -298,9 +298,9 @@ static void count(struct mm_grant *grant, u32 used)
 {
 	if (used > READ_ONCE(grant->peak))
 		WRITE_ONCE(grant->peak, used);
-	WRITE_ONCE(grant->packets, grant->packets + 1);
+	WRITE_ONCE(grant->packets, READ_ONCE(grant->packets) + 1);
 	/* Whoever finds another CPU at it loses nothing by going on. */
-	if (grant->packets < COUNTED || !raw_spin_trylock(&grant->counting))
+	if (READ_ONCE(grant->packets) < COUNTED || !raw_spin_trylock(&grant->counting))
 		return;
 	measure(grant, used);
 	raw_spin_unlock(&grant->counting);
@@ -318,7 +318,7 @@ static struct mm_grant *begin(struct sock *sk, const struct pflow_sock *entry)
 	WRITE_ONCE(pool_size, pool_size - 1);
 	grant->sk = sk;
 	grant->udp = entry->protocol == IPPROTO_UDP;
-	grant->locked = sk->sk_userlocks & SOCK_RCVBUF_LOCK;
+	grant->locked = size_flagged(sk);
 	grant->own = READ_ONCE(sk->sk_rcvbuf);
 	grant->size = grant->own;
 	grant->goal = grant->own;

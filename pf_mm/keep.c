@@ -115,7 +115,7 @@ static struct mm_grant *next_grant(const struct mm_grant *before, unsigned int *
 /* Has the program set its size since, be it to the same? */
 static bool locked_since(const struct mm_grant *grant)
 {
-	return (grant->sk->sk_userlocks & SOCK_RCVBUF_LOCK) && !grant->locked;
+	return size_flagged(grant->sk) && !grant->locked;
 }
 
 /* Is it over with this grant? Return: why, or -1. */

@@ -145,6 +145,7 @@ static inline bool tcp_ended(const struct sock *sk)
 }
 
 /* size.c */
+bool size_flagged(const struct sock *sk);
 bool size_locked(const struct sock *sk);
 u32 size_settable(void);
 u32 size_set(struct mm_grant *grant, u32 to);

@@ -23,6 +23,21 @@
 #include "mm.h"
 
 /**
+ * size_flagged() - did the program set the size of this buffer by SO_RCVBUF?
+ * @sk: socket that the caller may read
+ *
+ * Context: any. Return: whether it did.
+ */
+bool size_flagged(const struct sock *sk)
+{
+	/*
+	 * Whoever owns the socket may be writing other flags of the byte, as bind() does. That
+	 * leaves ours as it is; where its order matters, see udp_set().
+	 */
+	return data_race(sk->sk_userlocks & SOCK_RCVBUF_LOCK);
+}
+
+/**
  * size_locked() - has the program set the size of this buffer?
  * @sk: socket that the caller may read
  *
@@ -30,7 +45,7 @@
  */
 bool size_locked(const struct sock *sk)
 {
-	return (sk->sk_userlocks & SOCK_RCVBUF_LOCK) && !mm_knob(MM_KNOB_OVERRIDE_LOCKED);
+	return size_flagged(sk) && !mm_knob(MM_KNOB_OVERRIDE_LOCKED);
 }
 
 /**

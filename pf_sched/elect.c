@@ -289,6 +289,15 @@ static struct slot *slot_of(const struct task_struct *task)
 	return NULL;
 }
 
+static unsigned int flags_of(const struct task_struct *task)
+{
+	/*
+	 * Only the task itself writes them, plainly, and for many reasons. One that has just
+	 * begun to exit is found out by the next tick.
+	 */
+	return data_race(READ_ONCE(task->flags));
+}
+
 /*
  * The thread that received on this socket lately, if it is still there. Where nobody
  * was seen receiving, a process of one thread that has the socket open: there it may
@@ -306,7 +315,7 @@ static struct task_struct *receiver(const struct pflow_sock *entry)
 		return NULL;
 	task = pid_task(find_pid_ns(READ_ONCE(entry->pid), &init_pid_ns), PIDTYPE_PID);
 	if (!task || pflow_task_born(task) != READ_ONCE(entry->born) ||
-	    (task->flags & (PF_EXITING | PF_KTHREAD)) || (!lately && get_nr_threads(task) > 1))
+	    (flags_of(task) & (PF_EXITING | PF_KTHREAD)) || (!lately && get_nr_threads(task) > 1))
 		return NULL;
 	return task;
 }
@@ -573,7 +582,7 @@ static bool ends(struct slot *slot, enum boost_end *end)
 	const struct task_struct *task = slot->boost.task;
 	int cpu = task_cpu(task);
 
-	if (READ_ONCE(task->flags) & PF_EXITING)
+	if (flags_of(task) & PF_EXITING)
 		*end = END_EXITED;
 	else if (READ_ONCE(task->self_exec_id) != slot->exec_id)
 		*end = END_EXEC;
@@ -735,7 +744,7 @@ static void pull(struct slot *slot)
 	int err = -ESRCH;
 
 	/* Somebody may have been quicker since the election. */
-	if (READ_ONCE(task->policy) == SCHED_NORMAL && !(READ_ONCE(task->flags) & PF_EXITING)) {
+	if (READ_ONCE(task->policy) == SCHED_NORMAL && !(flags_of(task) & PF_EXITING)) {
 		lever_save(&slot->boost);
 		err = lever_realtime(&slot->boost, sched_knob(SCHED_KNOB_CAP), priority_of(slot));
 	}
