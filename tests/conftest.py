@@ -19,7 +19,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--kernel",
         default="all",
         help=f"kernels to test on, joined by commas: all ({', '.join(SERIES)}), others that"
-        " tools/kernel installs, such as 6.12-rt, or debug",
+        f" tools/kernel installs, such as 6.12-rt, and {', '.join(DEBUG)}",
     )
     parser.addoption(
         "--packets",
