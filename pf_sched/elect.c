@@ -377,9 +377,12 @@ static int worthy(const struct task_struct *task, u8 rank, const struct slot *la
 static void promote(struct slot *slot, struct task_struct *task, const struct pflow_sock *entry,
 		    struct sock *sk, enum boost_lever lever, const struct field *others)
 {
-	/* A ghost's own slot holds its task, and knows it from last time. */
-	if (!slot->boost.task)
+	/* A ghost's own slot holds its task, and knows it from last time; what it ran since counts. */
+	if (!slot->boost.task) {
 		slot->boost = (struct boost){ .task = get_task_struct(task) };
+		slot->ran_ns = READ_ONCE(task->se.sum_exec_runtime);
+		slot->cpu = task_cpu(task);
+	}
 	slot->boost.lever = lever;
 	slot->boost.held = 0;
 	slot->cookie = entry->cookie;
@@ -389,8 +392,6 @@ static void promote(struct slot *slot, struct task_struct *task, const struct pf
 	slot->ordered = jiffies;
 	slot->exec_id = READ_ONCE(task->self_exec_id);
 	slot->pid = task->pid;
-	slot->ran_ns = READ_ONCE(task->se.sum_exec_runtime);
-	slot->cpu = task_cpu(task);
 	slot->boosted_ns = 0;
 	slot->ticks = 0;
 	slot->full_ticks = 0;
