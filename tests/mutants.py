@@ -186,7 +186,7 @@ MUTANTS = [
     Mutant(
         "a super-packet counted as one",
         "pf_filter/classify.c",
-        "return shinfo->gso_segs ?: DIV_ROUND_UP(skb->len, shinfo->gso_size);",
+        "return shinfo->gso_segs ?: DIV_ROUND_UP(size, shinfo->gso_size);",
         "return 1;",
         B2 + "test_a_super_packet_counts_as_the_packets_it_carries",
     ),
