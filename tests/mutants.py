@@ -515,7 +515,7 @@ MUTANTS = [
     Mutant(
         "what the program set is restored over",
         "pf_mm/keep.c",
-        "(grant->sk->sk_userlocks & SOCK_RCVBUF_LOCK) && !grant->locked",
+        "size_flagged(grant->sk) && !grant->locked",
         "false",
         "vm/test_mm.py::test_the_very_size_that_it_has_grown_to_is_the_programs_when_it_sets_it",
     ),

@@ -963,7 +963,7 @@ def test_a_working_receiver_is_let_go_when_its_share_is_used() -> None:
 @inside(modules=SCHED)
 def test_when_the_share_runs_out_the_more_important_stays_raised() -> None:
     with (
-        starving("rr", hogs=1, cap=50),
+        starving("rr", hogs=1, cap=90),
         receiving(work=0.003, pause=0) as first,
         receiving(of_low_priority_and_accurate, work=0.003, pause=0) as second,
     ):
