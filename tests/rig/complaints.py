@@ -17,7 +17,7 @@ PATTERN = re.compile(
     | \bkmemleak:\ \d+\ new\ suspected
     | \b(?:leak\ detector|ODEBUG)\ disabled
     | \bCall\ Trace:
-    | \bODEBUG:
+    | \bODEBUG:\ (?!selftest\ passed)
     | \brefcount_t:
     | \blist_(?:add|del)\ corruption
     | \bself-detected\ stall
