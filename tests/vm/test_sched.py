@@ -963,13 +963,13 @@ def test_a_working_receiver_is_let_go_when_its_share_is_used() -> None:
 @inside(modules=SCHED)
 def test_when_the_share_runs_out_the_more_important_stays_raised() -> None:
     with (
-        starving("rr", hogs=1, cap=90),
-        receiving(work=0.003, pause=0) as first,
-        receiving(of_low_priority_and_accurate, work=0.003, pause=0) as second,
+        starving("rr", hogs=3, cap=60),
+        receiving(work=0.01, pause=0) as first,
+        receiving(of_low_priority_and_accurate, work=0.01, pause=0) as second,
     ):
         times: dict[tuple[bool, ...], int] = {}
         calm()
-        with flood(first.port, second.port, burst=8, pause=0.02):
+        with flood(first.port, second.port, burst=4, pause=0.02):
             wait_for(boosted)
             for _ in range(300):
                 raised = tuple(is_raised("rr", r.before, r.state()) for r in (first, second))
