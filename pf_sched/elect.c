@@ -377,7 +377,7 @@ static int worthy(const struct task_struct *task, u8 rank, const struct slot *la
 static void promote(struct slot *slot, struct task_struct *task, const struct pflow_sock *entry,
 		    struct sock *sk, enum boost_lever lever, const struct field *others)
 {
-	/* A ghost's own slot holds its task, knows it from last time, and counts what it ran since. */
+	/* A ghost's own slot holds and knows its task, and counts what it ran since. */
 	if (!slot->boost.task) {
 		slot->boost = (struct boost){ .task = get_task_struct(task) };
 		slot->ran_ns = READ_ONCE(task->se.sum_exec_runtime);
