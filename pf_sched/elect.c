@@ -374,11 +374,29 @@ static int worthy(const struct task_struct *task, u8 rank, const struct slot *la
 	return -1;
 }
 
+/* Under the lock. Return: what a thread took since it was last looked at, in ns. */
+static u64 charge_slot(struct slot *slot)
+{
+	u64 ran_ns = READ_ONCE(slot->boost.task->se.sum_exec_runtime);
+	u64 took_ns = ran_ns - slot->ran_ns;
+	int cpu = task_cpu(slot->boost.task);
+
+	slot->ran_ns = ran_ns;
+	/* Of one that moved it is not known where it ran: both may have borne it. */
+	per_cpu(used_us, cpu) += div_u64(took_ns, NSEC_PER_USEC);
+	if (cpu != slot->cpu)
+		per_cpu(used_us, slot->cpu) += div_u64(took_ns, NSEC_PER_USEC);
+	slot->cpu = cpu;
+	return took_ns;
+}
+
 static void promote(struct slot *slot, struct task_struct *task, const struct pflow_sock *entry,
 		    struct sock *sk, enum boost_lever lever, const struct field *others)
 {
-	/* A ghost's own slot holds and knows its task, and counts what it ran since. */
-	if (!slot->boost.task) {
+	/* A ghost's own slot holds its task. What that took until now is not of this boost. */
+	if (slot->boost.task) {
+		charge_slot(slot);
+	} else {
 		slot->boost = (struct boost){ .task = get_task_struct(task) };
 		slot->ran_ns = READ_ONCE(task->se.sum_exec_runtime);
 		slot->cpu = task_cpu(task);
@@ -610,16 +628,8 @@ static bool ends(struct slot *slot, enum boost_end *end)
 /* What a thread took since the last tick, and what that tells of its boost. */
 static void account_slot(struct slot *slot)
 {
-	u64 ran_ns = READ_ONCE(slot->boost.task->se.sum_exec_runtime);
-	u64 took_ns = ran_ns - slot->ran_ns;
-	int cpu = task_cpu(slot->boost.task);
+	u64 took_ns = charge_slot(slot);
 
-	slot->ran_ns = ran_ns;
-	/* Of one that moved it is not known where it ran: both may have borne it. */
-	per_cpu(used_us, cpu) += div_u64(took_ns, NSEC_PER_USEC);
-	if (cpu != slot->cpu)
-		per_cpu(used_us, slot->cpu) += div_u64(took_ns, NSEC_PER_USEC);
-	slot->cpu = cpu;
 	if (slot->state != RAISED)
 		return;
 	slot->boosted_ns += took_ns;
@@ -647,7 +657,10 @@ static void charge(void)
 			account_slot(&slots[i]);
 }
 
-/* Only this thread writes budgets. Return: what is left of the one that is used most. */
+/*
+ * Under the lock; only this thread writes budgets. Return: what is left of the one
+ * that is used most.
+ */
 static s32 settle(u32 elapsed_us)
 {
 	unsigned int cap = sched_knob(SCHED_KNOB_CAP);
@@ -796,7 +809,7 @@ static void let_go(void)
 		u32 age = (u32)jiffies - slots[i].changed;
 
 		if (slots[i].state == GHOST &&
-		    (slots[i].end == END_EXITED || age > GHOST_FOR ||
+		    (flags_of(slots[i].boost.task) & PF_EXITING || age > GHOST_FOR ||
 		     (&slots[i] == oldest && spare < SLOTS_SPARE && age > GHOST_LEAST)))
 			put(&slots[i]);
 	}
@@ -813,10 +826,7 @@ static void tick(struct kthread_work *work)
 	tick_at_ns = now;
 	raw_spin_lock_irqsave(&slots_lock, irq);
 	charge();
-	raw_spin_unlock_irqrestore(&slots_lock, irq);
 	left = settle(elapsed_us);
-
-	raw_spin_lock_irqsave(&slots_lock, irq);
 	budget_spent |= left < 0;
 	for (i = 0; i < SLOTS; i++) {
 		enum boost_end end;
