@@ -16,8 +16,8 @@ tell whose packets these were, so per receiver they are what is left over.
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from experiments import buffers, counters
 from experiments.arms import Arm
@@ -67,25 +67,33 @@ class Account:
 
 
 @dataclass(frozen=True)
+class Closing:
+    """The account of all receivers' datagrams together."""
+
+    seconds: float  # of sending
+    sent: int
+    received: int
+    socket_drops: int
+    early_drops: int
+    receive_drops: int  # by the counters in front of the stack
+
+    @property
+    def unaccounted(self) -> int:
+        lost = self.socket_drops + self.early_drops + self.receive_drops
+        return self.sent - self.received - lost
+
+
+@dataclass(frozen=True)
 class Run:
     """One arm, once."""
 
     accounts: list[Account]
-    socket_drops: int
-    early_drops: int
-    receive_drops: int  # by the counters in front of the stack
-    seconds: float  # of sending
+    closing: Closing
     idle: float  # share of the guest's processors
     competitors: float  # the same: what all of them got together
     decided: dict[str, float]  # early drops by reason, in the suite's own count
     warnings: list[str]
     buffers: Buffers | None = None  # where they were watched
-
-    @property
-    def unaccounted(self) -> int:
-        sent = sum(account.sent for account in self.accounts)
-        received = sum(account.received for account in self.accounts)
-        return sent - received - self.socket_drops - self.early_drops - self.receive_drops
 
 
 def measure(guest: Guest, arm: Arm, load: Load, tool: Tool, seconds: float) -> Run:
@@ -106,8 +114,8 @@ def measure(guest: Guest, arm: Arm, load: Load, tool: Tool, seconds: float) -> R
         competitors.end()
         queued = watch.end() if watch else 0
         await_quiet(guest, load.ports)
-        after = lost(guest)
-        early, decided = arm.early(guest, load.ports), arm.decided(guest)
+        early = arm.early(guest, load.ports)
+        after, decided = lost(guest), arm.decided(guest)
         granted = buffers.given_back(guest, arm) if watch else None
         received = [receiver.finish() for receiver in receivers]
     accounts = account(
@@ -117,18 +125,9 @@ def measure(guest: Guest, arm: Arm, load: Load, tool: Tool, seconds: float) -> R
         [early[port] for port in load.ports],
         arm.counted_by_socket,
     )
-    known = [one.socket_drops for one in accounts if one.socket_drops is not None]
-    if len(known) == len(accounts):
-        socket_drops, early_drops = sum(known), sum(one.early_drops for one in accounts)
-    else:
-        early_drops = round(sum(decided.values())) if arm.counted_by_socket else 0
-        socket_drops = after.sockets - before.sockets - early_drops
     return Run(
         accounts,
-        socket_drops,
-        early_drops,
-        after.in_front - before.in_front,
-        sent.seconds,
+        closing(sent.seconds, accounts, before, after, decided if arm.counted_by_socket else {}),
         idle,
         share,
         decided,
@@ -167,7 +166,7 @@ def account(
 
 @dataclass(frozen=True)
 class Lost:
-    """Packets lost so far: in front of the guest's protocol stack, and in sockets."""
+    """Packets lost so far: in front of the guest's protocol stack, and at sockets."""
 
     in_front: int
     sockets: int
@@ -179,7 +178,40 @@ def lost(guest: Guest) -> Lost:
         + int(guest.read(GUEST_DROPS))
         + counters.backlog_drops(guest.read("/proc/net/softnet_stat"))
     )
-    return Lost(in_front, counters.snmp(guest.read("/proc/net/snmp"), "Udp")["InErrors"])
+    udp = counters.snmp(guest.read("/proc/net/snmp"), "Udp")
+    return Lost(in_front, udp["InErrors"] + udp["NoPorts"])
+
+
+def closing(
+    seconds: float,
+    accounts: Sequence[Account],
+    before: Lost,
+    after: Lost,
+    decided: Mapping[str, float],
+) -> Closing:
+    """By the receivers' accounts, and by the kernel's counters where a socket's are not known."""
+    sent, received = sum(one.sent for one in accounts), sum(one.received for one in accounts)
+    found = close(seconds, sent, received, before, after, decided)
+    known = [one.socket_drops for one in accounts if one.socket_drops is not None]
+    if len(known) < len(accounts):
+        return found
+    early_drops = sum(one.early_drops for one in accounts)
+    return replace(found, socket_drops=sum(known), early_drops=early_drops)
+
+
+def close(
+    seconds: float,
+    sent: int,
+    received: int,
+    before: Lost,
+    after: Lost,
+    decided: Mapping[str, float],
+) -> Closing:
+    """By the kernel's counters alone, which take what the modules drop early for the sockets'."""
+    early_drops = round(sum(decided.values()))
+    at_sockets = after.sockets - before.sockets - early_drops
+    in_front = after.in_front - before.in_front
+    return Closing(seconds, sent, received, at_sockets, early_drops, in_front)
 
 
 def cpu_time(guest: Guest) -> counters.CpuTime:

@@ -6,7 +6,9 @@ are flooded with datagrams: how long it takes, also without the floods ("alone")
 M2: one UDP receiver of nice 0 that is sent more than it gets, beside three TCP streams to
 receivers of nice 10, which take whatever they can: how much it receives.
 
-A message is one of T1's. The senders of both kinds have a processor each.
+A message is one of T1's. The senders of both kinds have a processor each. A stream loses
+nothing; the accounts are of the datagrams, but what was lost in front of the protocol stack may
+have been a stream's.
 
 JSON, every list of receivers beginning with the one of nice 0:
 
@@ -21,6 +23,7 @@ JSON, every list of receivers beginning with the one of nice 0:
       received_pps           likewise; in M1 over all of the flood
       idle                   [repeat], share of the guest's processors
       retransmitted          [repeat], segments that were sent again
+      accounts               [repeat], see result.py
 """
 
 from __future__ import annotations
@@ -31,14 +34,26 @@ from dataclasses import dataclass
 
 from experiments import counters, runner
 from experiments.arms import OFF, Arm, arms
-from experiments.measure import cpu_time, rates
-from experiments.result import Json, columns, heading, spread
+from experiments.measure import (
+    Closing,
+    Lost,
+    account,
+    await_quiet,
+    closing,
+    cpu_time,
+    lost,
+    rates,
+)
+from experiments.result import Json, closing_json, columns, heading, largest_gap, spread
 from rig.guest import Guest
 from rig.traffic import (
     LIGHT,
     BulkReceiver,
     Flood,
     Flow,
+    Received,
+    Receiver,
+    Sent,
     StreamReceiver,
     Streams,
     send_streams,
@@ -51,7 +66,7 @@ LOW = 10  # the others' nice level
 PACKETS = 100_000
 FLOOD_SECONDS = 60.0  # and no longer, should the stream never end
 WARM_UP = 0.5
-SECONDS = 2.0
+SECONDS = 6.0
 ARMS = "stock,filter,sched,both,all"
 
 
@@ -73,6 +88,7 @@ class Run:
 
     offered_pps: list[float]
     received_pps: list[float]
+    closing: Closing
     idle: float
     retransmitted: int
     seconds: float | None = None
@@ -84,18 +100,20 @@ def stream_beside_floods(guest: Guest, arm: Arm, pps: float) -> Run:
         first = StreamReceiver(guest, FIRST, 0, PACKETS, SIZE)
         others = [LIGHT.receiver(guest, port, nice=LOW) for port in OTHERS]
         arm.started(guest, [first.process.pid, *(one.process.pid for one in others)])
-        flows = [Flow(port, pps) for port in OTHERS]
-        flood = Flood(flows, SIZE, FLOOD_SECONDS, sender(guest)) if pps else None
+        before = lost(guest)
+        flows = [Flow(port, pps) for port in OTHERS] if pps else []
+        flood = Flood(flows, SIZE, FLOOD_SECONDS, sender(guest)) if flows else None
         guest.run(f"sleep {WARM_UP * guest.dilation}")
         cpu = cpu_time(guest)
         again = send_streams([FIRST], PACKETS, SIZE, sender(guest, apart=True))
         idle = counters.idle_share(cpu, cpu_time(guest))
-        sent = flood.stop() if flood else None
+        sent = flood.stop() if flood else Sent({port: 0 for port in OTHERS}, WARM_UP)
         got = first.finish()
-        received = [one.finish().packets for one in others]
+        found = datagrams(guest, arm, OTHERS, sent, others, before)
     return Run(
-        [count / sent.seconds for count in sent.packets.values()] if sent else [],
-        [count / sent.seconds for count in received] if sent else [],
+        [count / sent.seconds for count in sent.packets.values()],
+        [one.packets / sent.seconds for one in found.received],
+        found.closing,
         idle,
         again,
         (got.end_ns - got.first_ns) / 1e9,
@@ -108,17 +126,49 @@ def flood_beside_streams(guest: Guest, arm: Arm, pps: float, seconds: float) -> 
         first = LIGHT.receiver(guest, FIRST)
         others = [BulkReceiver(guest, port, LOW, 0) for port in OTHERS]
         arm.started(guest, [first.process.pid, *(one.process.pid for one in others)])
-        cpu = cpu_time(guest)
+        before, cpu = lost(guest), cpu_time(guest)
         streams = Streams(OTHERS, 3 * WARM_UP + seconds, sender(guest, apart=True))
         flood = Flood([Flow(FIRST, pps)], SIZE, WARM_UP + seconds, sender(guest))
         sent = flood.end()
         idle = counters.idle_share(cpu, cpu_time(guest))
         again = streams.end()
-        received = [first.finish()]
+        found = datagrams(guest, arm, [FIRST], sent, [first], before)
         for one in others:
             one.finish()
     offered = [count / sent.seconds for count in sent.packets.values()]
-    return Run(offered, rates(received, seconds, WARM_UP / 2), idle, again)
+    got = rates(found.received, seconds, WARM_UP / 2)
+    return Run(offered, got, found.closing, idle, again)
+
+
+@dataclass(frozen=True)
+class Datagrams:
+    """What became of those that were sent."""
+
+    received: list[Received]
+    closing: Closing
+
+
+def datagrams(
+    guest: Guest,
+    arm: Arm,
+    ports: Sequence[int],
+    sent: Sent,
+    receivers: Sequence[Receiver],
+    before: Lost,
+) -> Datagrams:
+    """To be called when all is sent; ends the receivers."""
+    await_quiet(guest, ports)
+    early = arm.early(guest, ports)
+    after = lost(guest)
+    received = [one.finish() for one in receivers]
+    accounts = account(
+        [sent.packets[port] for port in ports],
+        received,
+        [0.0] * len(ports),
+        [early[port] for port in ports],
+        arm.counted_by_socket,
+    )
+    return Datagrams(received, closing(sent.seconds, accounts, before, after, {}))
 
 
 def run(
@@ -174,6 +224,7 @@ def arm_json(runs: Sequence[Run]) -> Json:
         "received_pps": [[round(pps, 1) for pps in run.received_pps] for run in runs],
         "idle": [round(run.idle, 3) for run in runs],
         "retransmitted": [run.retransmitted for run in runs],
+        "accounts": [closing_json(run.closing) for run in runs],
     }
 
 
@@ -190,7 +241,7 @@ def table(result: Json) -> str:
     flooded = result["nices"][1:] if timed else result["nices"][:1]
     heads = ["arm", *(["seconds", "to stock"] if timed else [])]
     heads += [f"nice {nice} kpps" for nice in flooded] + ([] if timed else ["to stock"])
-    rows = [[*heads, "idle", "sent again"]]
+    rows = [[*heads, "idle", "sent again", "unaccounted"]]
     for name, arm in found.items():
         values = figures(arm)
         middle = statistics.median(values)
@@ -201,7 +252,8 @@ def table(result: Json) -> str:
         row += map(spread, zip(*arm["received_pps"], strict=True))
         if not timed:
             row.append(change)
-        rows.append([*row, f"{statistics.median(arm['idle']):.0%}", str(max(arm["retransmitted"]))])
+        row += [f"{statistics.median(arm['idle']):.0%}", str(max(arm["retransmitted"]))]
+        rows.append([*row, f"{largest_gap(arm):+.2%}"])
     title = f"{result['experiment']}, kernel {result['version']}: "
     if timed:
         title += f"seconds to {PACKETS} messages of {SIZE} bytes, alone {result['alone']:.3f}; "

@@ -7,7 +7,8 @@ R2: sipp as a call server: of the calls how many failed, how often a message had
 again, and how long an answer took.
 
 Who floods is paced by its own means and sends what it can; who asks the programs for their
-work has a processor that is left to it.
+work has a processor that is left to it. The accounts are of all datagrams between them, as the
+kernel at either end counts them.
 
 JSON:
 
@@ -23,6 +24,7 @@ JSON:
       offered_pps       [repeat][flood]
       received_pps      likewise
       idle              [repeat], share of the guest's processors
+      accounts          [repeat], see result.py
 """
 
 from __future__ import annotations
@@ -37,8 +39,8 @@ from typing import Protocol
 
 from experiments import counters, runner
 from experiments.arms import OFF, Arm, arms
-from experiments.measure import await_quiet, cpu_time, rates
-from experiments.result import Json, columns, heading, spread
+from experiments.measure import Closing, await_quiet, close, cpu_time, lost, rates
+from experiments.result import Json, closing_json, columns, heading, largest_gap, spread
 from rig.guest import Guest, Process
 from rig.link import GUEST4, SENDER4
 from rig.traffic import IPERF3, Flow, await_bound, programs, sender
@@ -59,6 +61,7 @@ input(type="imudp" address="{address}" port="{port}")
 action(type="omfile" file="{lines}")
 """
 CALLS = 300  # a second
+SNMP = "/proc/net/snmp"
 
 
 @dataclass(frozen=True)
@@ -173,6 +176,7 @@ class Run:
     served: Served
     offered_pps: list[float]
     received_pps: list[float]
+    closing: Closing
     idle: float
 
 
@@ -184,6 +188,7 @@ def measure(guest: Guest, arm: Arm, start: Callable[[Guest], Program], seconds: 
         receivers = [IPERF3.receiver(guest, port, LOW) for port in FLOODED]
         arm.started(guest, [program.process.pid, *(one.process.pid for one in receivers)])
         flows = [Flow(port, PPS) for port in FLOODED]
+        before, sent_before, got_before = lost(guest), datagrams_sent(guest), datagrams(guest)
         cpu = cpu_time(guest)
         flood = pool.submit(IPERF3.send, flows, SIZE, lasts, sender(guest))
         guest.run(f"sleep {WARM_UP * guest.dilation}")
@@ -192,8 +197,27 @@ def measure(guest: Guest, arm: Arm, start: Callable[[Guest], Program], seconds: 
         sent = flood.result()
         received = [one.finish() for one in receivers]
         served = program.finish()
+        closing = close(
+            sent.seconds,
+            datagrams_sent(guest) - sent_before,
+            datagrams(guest) - got_before,
+            before,
+            lost(guest),
+            arm.decided(guest) if arm.counted_by_socket else {},
+        )
     offered = [count / sent.seconds for count in sent.packets.values()]
-    return Run(served, offered, rates(received, seconds, WARM_UP), idle)
+    return Run(served, offered, rates(received, seconds, WARM_UP), closing, idle)
+
+
+def datagrams_sent(guest: Guest) -> int:
+    """To the guest until now."""
+    text = sender(guest).start(["cat", SNMP]).wait(10).out
+    return counters.snmp(text, "Udp")["OutDatagrams"]
+
+
+def datagrams(guest: Guest) -> int:
+    """That the guest's programs received until now."""
+    return counters.snmp(guest.read(SNMP), "Udp")["InDatagrams"]
 
 
 def run(
@@ -245,6 +269,7 @@ def arm_json(runs: Sequence[Run]) -> Json:
         "offered_pps": [[round(pps, 1) for pps in run.offered_pps] for run in runs],
         "received_pps": [[round(pps, 1) for pps in run.received_pps] for run in runs],
         "idle": [round(run.idle, 3) for run in runs],
+        "accounts": [closing_json(run.closing) for run in runs],
     }
 
 
@@ -258,7 +283,8 @@ def table(result: Json) -> str:
         "lost",
         *(["sent again", "answer ms"] if calls else []),
     ]
-    rows = [[*heads, *(f"nice {nice} kpps" for nice in result["nices"][1:]), "idle"]]
+    heads += [f"nice {nice} kpps" for nice in result["nices"][1:]]
+    rows = [[*heads, "idle", "unaccounted"]]
     for name, arm in found.items():
         lost = arm["lost"]
         row = [name, f"{statistics.median(arm['asked']):.0f}"]
@@ -267,7 +293,7 @@ def table(result: Json) -> str:
             row.append(f"{statistics.median(arm['again']):.0f}")
             row.append(f"{statistics.median(arm['answer_ms']):.1f}")
         row += map(spread, zip(*arm["received_pps"], strict=True))
-        rows.append([*row, f"{statistics.median(arm['idle']):.0%}"])
+        rows.append([*row, f"{statistics.median(arm['idle']):.0%}", f"{largest_gap(arm):+.2%}"])
     name = result["experiment"]
     title = f"{name}, kernel {result['version']}: {EXPERIMENTS[name].about}; "
     title += "median (minimum-maximum) of the repeats"

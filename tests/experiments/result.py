@@ -48,13 +48,14 @@ import re
 import shlex
 import statistics
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from experiments import buffers
 from experiments.arms import OFF
-from experiments.measure import Account, Load, Run
+from experiments.measure import Account, Closing, Load, Run
 from rig.guest import Guest
 
 Json = dict[str, Any]
@@ -66,7 +67,9 @@ def arm_json(runs: Sequence[Run]) -> Json:
     """One arm's runs."""
 
     def per_second(count: Callable[[Account], int]) -> list[list[float]]:
-        return [[round(count(one) / run.seconds, 1) for one in run.accounts] for run in runs]
+        return [
+            [round(count(one) / run.closing.seconds, 1) for one in run.accounts] for run in runs
+        ]
 
     apart = all(one.socket_drops is not None for run in runs for one in run.accounts)
 
@@ -84,22 +87,14 @@ def arm_json(runs: Sequence[Run]) -> Json:
         "competitors_cpu_share": [round(run.competitors, 3) for run in runs],
         "early_by_reason": [[one.early for one in run.accounts] for run in runs],
         "decided": [run.decided for run in runs],
-        "accounts": [closing(run) for run in runs],
+        "accounts": [closing_json(run.closing) for run in runs],
         **(buffers.arm_json(watched) if watched else {}),
     }
 
 
-def closing(run: Run) -> Json:
+def closing_json(one: Closing) -> Json:
     """The sum that must close: sent = all that follows."""
-    return {
-        "seconds": round(run.seconds, 3),
-        "sent": sum(one.sent for one in run.accounts),
-        "received": sum(one.received for one in run.accounts),
-        "socket_drops": run.socket_drops,
-        "early_drops": run.early_drops,
-        "receive_drops": run.receive_drops,
-        "unaccounted": run.unaccounted,
-    }
+    return {**asdict(one), "seconds": round(one.seconds, 3), "unaccounted": one.unaccounted}
 
 
 def heading(experiment: str, guest: Guest) -> Json:

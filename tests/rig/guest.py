@@ -176,8 +176,10 @@ class Guest:
         return found
 
     def _make_sender(self) -> None:
-        """The sender's network namespace, its device's interrupts on its processor, and the
-        task that is always busy."""
+        """The sender's network namespace, and the task that is always busy. Beside that one are
+        the interrupts of the sender's device: what streams are answered, and what they send
+        upon it, must not take the time of who sends datagrams."""
+        busy = str(self.cpus + OTHERS - 1)
         self.write("/run/sender", link.inside_configuration())
         at = link.INSIDE_DEVICE
         device = self.run(f"basename $(readlink /sys/class/net/{at}/device)").out.strip()
@@ -186,8 +188,7 @@ class Guest:
         for line in self.read("/proc/interrupts").splitlines():
             if f" {device}-" in line:
                 number = line.split(":")[0].strip()
-                self.write(f"/proc/irq/{number}/smp_affinity_list", str(self.cpus))
-        busy = str(self.cpus + OTHERS - 1)
+                self.write(f"/proc/irq/{number}/smp_affinity_list", busy)
         self.spawn(["taskset", "-c", busy, "sh", "-c", "while :; do :; done"])
 
     def in_sender(self, command: list[str], apart: bool = False) -> list[str]:

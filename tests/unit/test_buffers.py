@@ -8,7 +8,7 @@ import pytest
 from experiments import buffers, cost, mm, result, runner, show
 from experiments.arms import Arm
 from experiments.buffers import Buffers
-from experiments.measure import Account, Load, Run
+from experiments.measure import Account, Closing, Load, Run
 from experiments.mm import Granted
 from experiments.settings import TCP_RMEM, TcpBuffers
 from rig.guest import Guest
@@ -90,7 +90,7 @@ def test_tcp_buffers_are_raised_and_never_lowered(most: int, written: int) -> No
 def test_the_modules_are_those_that_are_built(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("rig.kernels.REPO", tmp_path)
+    monkeypatch.setattr("rig.kernels.BUILT", tmp_path)
     kernel = Kernel("6.1", "6.1.0", tmp_path, tmp_path)
     assert kernel.modules == []
     for name in ("pf_mm", "pf_filter"):
@@ -110,7 +110,7 @@ def test_each_module_that_is_built_has_its_cost() -> None:
 
 def run(one: Buffers | None) -> Run:
     accounts = [Account(1000, 600, 300.0, 100, {"harm": 200}) for _ in range(3)]
-    return Run(accounts, 300, 600, 0, 2.0, 0.25, 0.0, {}, [], one)
+    return Run(accounts, Closing(2.0, 3000, 1800, 300, 600, 0), 0.25, 0.0, {}, [], one)
 
 
 def example() -> result.Json:

@@ -6,7 +6,7 @@ from collections import Counter
 import pytest
 from experiments import chart, cost, counters, h1, profile, result, t1
 from experiments.arms import SETTINGS, Arm, arms
-from experiments.measure import Account, Load, Run, account, rates
+from experiments.measure import Account, Closing, Load, Run, account, rates
 from experiments.settings import Modules
 from hypothesis import given
 from hypothesis import strategies as st
@@ -137,7 +137,8 @@ def test_account_closes(received: int, drops: int, early: int, lost: int, counte
 def run(pps: list[float], receive_drops: int = 0) -> Run:
     accounts = [Account(1000, 600, rate, 100, {"harm": 200}) for rate in pps]
     n = len(pps)
-    return Run(accounts, 100 * n, 200 * n, receive_drops, 2.0, 0.25, 0.5, {}, [])
+    closing = Closing(2.0, 1000 * n, 600 * n, 100 * n, 200 * n, receive_drops)
+    return Run(accounts, closing, 0.25, 0.5, {}, [])
 
 
 def example() -> result.Json:

@@ -5,18 +5,20 @@ from pathlib import Path
 
 import pytest
 from experiments import mixed, result, show
+from experiments.measure import Closing
 from rig.guest import Guest
 from rig.kernels import Kernel
 
+CLOSING = Closing(1.0, 10_000, 9000, 500, 300, 190)
 GUEST = Guest(Kernel("6.1", "6.1.0", *[Path("/")] * 2))
 
 
 def streamed(seconds: float) -> mixed.Run:
-    return mixed.Run([18e3] * 3, [9e3, 8e3, 7e3], 0.25, 5, seconds)
+    return mixed.Run([18e3] * 3, [9e3, 8e3, 7e3], CLOSING, 0.25, 5, seconds)
 
 
 def flooded(pps: float) -> mixed.Run:
-    return mixed.Run([18e3], [pps], 0.25, 5)
+    return mixed.Run([18e3], [pps], CLOSING, 0.25, 5)
 
 
 def rows(found: result.Json) -> dict[str, list[str]]:
@@ -37,5 +39,5 @@ def test_a_floods_rate_is_compared_with_stock() -> None:
     found = mixed.result_json("M2", GUEST, None, runs)
     assert "alone" not in found and "seconds" not in found["arms"]["both"]
     assert found["noise"] == 0
-    assert rows(found)["both"][1:] == ["5.0", "(5.0-5.0)", "+25.0%", "25%", "5"]
+    assert rows(found)["both"][1:] == ["5.0", "(5.0-5.0)", "+25.0%", "25%", "5", "+0.10%"]
     assert found["arms"]["both"]["offered_pps"] == [[pytest.approx(18e3)]]

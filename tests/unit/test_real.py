@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 from experiments import real, report, result, show
+from experiments.measure import Closing
 from rig.guest import Guest
 from rig.kernels import Kernel
 
@@ -18,7 +19,8 @@ OutgoingCall(C);SuccessfulCall(C);FailedCall(C);Retransmissions(C);ResponseTime1
 
 
 def served(got: int, again: int | None = None, answer_ms: float | None = None) -> real.Run:
-    return real.Run(real.Served(1000, got, again, answer_ms), [19e3, 19e3], [9e3, 8e3], 0.02)
+    work = real.Served(1000, got, again, answer_ms)
+    return real.Run(work, [19e3, 19e3], [9e3, 8e3], Closing(1.0, 100, 90, 5, 2, 1), 0.02)
 
 
 def rows(found: result.Json) -> dict[str, list[str]]:
@@ -37,6 +39,7 @@ def test_lines_that_are_lost_are_a_share_of_those_sent() -> None:
     assert found["noise"] == pytest.approx(0.02)
     assert found["arms"]["filter"]["lost"] == [0.01] and "again" not in found["arms"]["stock"]
     assert rows(found)["stock"][1:4] == ["1000", "50.00%", "(50.00%-50.00%)"]
+    assert rows(found)["stock"][-2:] == ["2%", "+2.00%"]
     assert "percent" in report.section(found)
 
 

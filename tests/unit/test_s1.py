@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from experiments import curve, result, s1, show
 from experiments.buffers import Buffers
-from experiments.measure import Account, Run
+from experiments.measure import Account, Closing, Run
 from rig.guest import Guest
 from rig.kernels import Kernel
 
@@ -19,7 +19,8 @@ SPENT = Buffers([1_200_000], 1_190_000, BUDGET, BUDGET, 0)
 
 def run(buffers: Buffers, drops: int = 0, early: Mapping[str, int] | None = None) -> Run:
     account = Account(1000, 1000 - drops, 500.0, drops, dict(early or {}))
-    return Run([account], drops, 0, 0, 2.0, 0.0, 0.0, {}, [], buffers)
+    closing = Closing(2.0, 1000, 1000 - drops, drops, 0, 0)
+    return Run([account], closing, 0.0, 0.0, {}, [], buffers)
 
 
 def example(at_95: list[Run], at_120: list[Run]) -> result.Json:

@@ -5,7 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from experiments import result, show, sweep
-from experiments.measure import Account, Load, Run
+from experiments.measure import Account, Closing, Load, Run
 from experiments.rules import ALONE_PPS, LOWER_PPS, limits
 from rig.guest import Guest
 from rig.kernels import Kernel
@@ -15,7 +15,8 @@ GUEST = Guest(Kernel("6.1", "6.1.0", *[Path("/")] * 2))
 
 def run(*received_pps: float) -> Run:
     accounts = [Account(1000, 1000, pps, 0, {}) for pps in received_pps]
-    return Run(accounts, 0, 0, 0, 2.0, 0.1, 0.0, {}, [])
+    closing = Closing(2.0, 1000 * len(accounts), 1000 * len(accounts), 0, 0, 0)
+    return Run(accounts, closing, 0.1, 0.0, {}, [])
 
 
 def swept(experiment: str, *steps: dict[str, list[Run]]) -> result.Json:
