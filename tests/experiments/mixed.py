@@ -181,6 +181,7 @@ def run(
 ) -> Json:
     """Run every arm so often, and give the result."""
     pps, alone = EXPERIMENTS[experiment].pps, None
+    guest.spare_sender()
 
     def measured(arm: Arm) -> Run:
         if experiment == "M1":

@@ -120,6 +120,7 @@ class Guest:
         self.patience = dilation * (PATIENCE if icount else 1)
         self._expected: list[re.Pattern[str]] = []
         self._loaded: list[str] = []
+        self._interrupts: list[str] = []  # of the sender's device, where it is in the guest
         self._stack = ExitStack()
 
     # The machine
@@ -176,20 +177,31 @@ class Guest:
         return found
 
     def _make_sender(self) -> None:
-        """The sender's network namespace, and the task that is always busy. Beside that one are
-        the interrupts of the sender's device: what streams are answered, and what they send
-        upon it, must not take the time of who sends datagrams."""
-        busy = str(self.cpus + OTHERS - 1)
+        """The sender's network namespace, its device's interrupts on its processor, and the
+        task that is always busy."""
         self.write("/run/sender", link.inside_configuration())
         at = link.INSIDE_DEVICE
         device = self.run(f"basename $(readlink /sys/class/net/{at}/device)").out.strip()
+        self._interrupts = [
+            line.split(":")[0].strip()
+            for line in self.read("/proc/interrupts").splitlines()
+            if f" {device}-" in line
+        ]
         self.run(f"ip netns add {link.INSIDE} && ip link set {at} netns {link.INSIDE}")
         self.run(f"ip -netns {link.INSIDE} -batch /run/sender")
-        for line in self.read("/proc/interrupts").splitlines():
-            if f" {device}-" in line:
-                number = line.split(":")[0].strip()
-                self.write(f"/proc/irq/{number}/smp_affinity_list", busy)
+        self._interrupt(self.cpus)
+        busy = str(self.cpus + OTHERS - 1)
         self.spawn(["taskset", "-c", busy, "sh", "-c", "while :; do :; done"])
+
+    def _interrupt(self, cpu: int) -> None:
+        for number in self._interrupts:
+            self.write(f"/proc/irq/{number}/smp_affinity_list", str(cpu))
+
+    def spare_sender(self) -> None:
+        """Have the sender's device interrupt the task that is always busy. What streams are
+        answered, and what they send upon it, then takes nothing from who sends datagrams. It
+        shifts all rates a little, so it is left where there are datagrams only."""
+        self._interrupt(self.cpus + OTHERS - 1)
 
     def in_sender(self, command: list[str], apart: bool = False) -> list[str]:
         """The command, to be run where the sender is, in the guest; apart: beside the task
