@@ -118,7 +118,7 @@ static unsigned int most = 2;	/* where their number is automatic */
 static u32 adapted;		/* jiffies */
 static bool stopping;
 static DEFINE_PER_CPU(s32, budget_us);
-static DEFINE_PER_CPU(u32, used_us);	/* of it, since the last tick */
+static DEFINE_PER_CPU(atomic_t, used_us);	/* of it; added to under the lock, taken without */
 
 static struct kthread_worker *thread;
 static void tick(struct kthread_work *work);
@@ -383,9 +383,9 @@ static u64 charge_slot(struct slot *slot)
 
 	slot->ran_ns = ran_ns;
 	/* Of one that moved it is not known where it ran: both may have borne it. */
-	per_cpu(used_us, cpu) += div_u64(took_ns, NSEC_PER_USEC);
+	atomic_add(div_u64(took_ns, NSEC_PER_USEC), per_cpu_ptr(&used_us, cpu));
 	if (cpu != slot->cpu)
-		per_cpu(used_us, slot->cpu) += div_u64(took_ns, NSEC_PER_USEC);
+		atomic_add(div_u64(took_ns, NSEC_PER_USEC), per_cpu_ptr(&used_us, slot->cpu));
 	slot->cpu = cpu;
 	return took_ns;
 }
@@ -657,10 +657,7 @@ static void charge(void)
 			account_slot(&slots[i]);
 }
 
-/*
- * Under the lock; only this thread writes budgets. Return: what is left of the one
- * that is used most.
- */
+/* Only this thread writes budgets. Return: what is left of the one that is used most. */
 static s32 settle(u32 elapsed_us)
 {
 	unsigned int cap = sched_knob(SCHED_KNOB_CAP);
@@ -668,11 +665,10 @@ static s32 settle(u32 elapsed_us)
 	int cpu;
 
 	for_each_possible_cpu(cpu) {
-		s32 budget = pflow_budget_step(per_cpu(budget_us, cpu), per_cpu(used_us, cpu),
-					       elapsed_us, cap);
+		u32 used = atomic_xchg(per_cpu_ptr(&used_us, cpu), 0);
+		s32 budget = pflow_budget_step(per_cpu(budget_us, cpu), used, elapsed_us, cap);
 
 		WRITE_ONCE(per_cpu(budget_us, cpu), budget);
-		per_cpu(used_us, cpu) = 0;
 		least = min(least, budget);
 	}
 	return least;
@@ -826,7 +822,10 @@ static void tick(struct kthread_work *work)
 	tick_at_ns = now;
 	raw_spin_lock_irqsave(&slots_lock, irq);
 	charge();
+	raw_spin_unlock_irqrestore(&slots_lock, irq);
 	left = settle(elapsed_us);
+
+	raw_spin_lock_irqsave(&slots_lock, irq);
 	budget_spent |= left < 0;
 	for (i = 0; i < SLOTS; i++) {
 		enum boost_end end;
@@ -877,7 +876,7 @@ int boost_setup(void)
 	pflow_hrtimer_setup(&tick_timer, on_timer, HRTIMER_MODE_REL_HARD);
 	for_each_possible_cpu(cpu) {
 		per_cpu(budget_us, cpu) = 0;
-		per_cpu(used_us, cpu) = 0;
+		atomic_set(per_cpu_ptr(&used_us, cpu), 0);
 	}
 	stopping = false;
 	place_wanted = false;

@@ -7,8 +7,8 @@ R2: sipp as a call server: of the calls how many failed, how often a message had
 again, and how long an answer took.
 
 Who floods is paced by its own means; who asks the programs for their work is on another
-processor. The accounts are of all datagrams between them, as the
-kernel at either end counts them.
+processor. The accounts are of all datagrams between them, as the kernel at either end counts
+them.
 
 JSON:
 
