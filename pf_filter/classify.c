@@ -105,13 +105,17 @@ static enum filter_outcome parse4(struct filter_packet *packet)
 	return parse_udp(packet, sizeof(*iph));
 }
 
-/* No route leads here for it, whose the address is or not: dropped later, and by no socket. */
+/*
+ * No route leads here for it, whose the address is or not: dropped later, and by no socket.
+ * Whether one leads back to where it says that it comes from (rp_filter) is not asked here.
+ */
 static bool martian(const struct filter_packet *packet, const struct iphdr *iph)
 {
 	if (ipv4_is_multicast(iph->saddr) || ipv4_is_lbcast(iph->saddr) ||
 	    ipv4_is_zeronet(iph->saddr))
 		return true;
-	return !packet->loopback && (ipv4_is_loopback(iph->saddr) || ipv4_is_loopback(iph->daddr));
+	return !packet->loopback && (ipv4_is_loopback(iph->saddr) ||
+				     ipv4_is_loopback(iph->daddr) || iph->saddr == iph->daddr);
 }
 
 static enum filter_outcome find4(struct filter_packet *packet)

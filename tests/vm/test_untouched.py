@@ -389,14 +389,14 @@ def wire(peer: Peer) -> socket.socket:
     return made
 
 
-def frame(peer: Peer, udp_part: bytes, family: int = 4) -> bytes:
+def frame(peer: Peer, udp_part: bytes, family: int = 4, source: str = "") -> bytes:
     """An Ethernet frame from the peer to this host; the IP header is sound."""
     ethernet = bytes.fromhex("020000000101020000000102")
     if family == 6:
         addresses = (socket.inet_pton(socket.AF_INET6, a) for a in (peer.theirs6, peer.ours6))
         head = struct.pack("!IHBB", 6 << 28, len(udp_part), 17, 64) + b"".join(addresses)
         return ethernet + struct.pack("!H", ETH_P_IPV6) + head + udp_part
-    addresses4 = socket.inet_aton(peer.theirs4) + socket.inet_aton(peer.ours4)
+    addresses4 = socket.inet_aton(source or peer.theirs4) + socket.inet_aton(peer.ours4)
     head = struct.pack("!BBHHHBBH", 0x45, 0, 20 + len(udp_part), 1, 0, 64, 17, 0) + addresses4
     checksum = sum(struct.unpack("!10H", head))
     checksum = ~((checksum & 0xFFFF) + (checksum >> 16)) & 0xFFFF
@@ -525,3 +525,19 @@ def test_a_socket_with_a_tunnel_protocol_of_its_own_is_the_kernels() -> None:
         assert drops(receiver) > 0
         assert early(receiver) == 0
         assert passed()["kernel_socket"] >= N
+
+
+@mark.parametrize("source", ["239.1.2.3", "255.255.255.255", "0.0.0.0", "127.0.0.1", "own"])
+@inside()
+def test_martians(source: str) -> None:
+    """Stock drops them before any socket, full or not."""
+    peer = Peer()
+    out = wire(peer)
+    sent = struct.pack("!HHHH", 5000, PORT, 108, 0) + bytes(100)
+    with bystander() as full:
+        lost, before = (full.early(), drops(full.sock)), counters()
+        for _ in range(N):
+            out.send(frame(peer, sent, source=peer.ours4 if source == "own" else source))
+        wait_for(lambda: grown(before, "Ip:InReceives") >= N)
+        assert grown(before, "Udp:InErrors") == 0
+        assert (full.early(), drops(full.sock)) == lost
