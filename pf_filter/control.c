@@ -15,9 +15,7 @@
  * bursty; shedding others would not help it. Nor does it count that a receiver
  * on which the cut stands, or below it, has too little: that is what it is for.
  * And where shedding, once tried, does not help, it is given up for a while: a
- * buffer that overflows in bursts may want to be larger, and nothing else. Where it
- * helped, so much that the CPU had time to spare and the cut sank, it is resumed
- * at the next loss.
+ * buffer that overflows in bursts may want to be larger, and nothing else.
  *
  * Where nothing is cut and next to nothing dropped, the CPU rests from looking:
  * that would take from receivers more than it gives them.
@@ -44,7 +42,6 @@
 #define WINDOW_US	100000		/* over which losses are averaged */
 #define TRIAL		HZ		/* by then shedding has to help */
 #define GIVEN_UP	(10 * HZ)
-#define HELPED		(10 * HZ)	/* shedding that did is resumed at once so long */
 #define LOOK_US		200000		/* so long before it is asked whether that pays */
 #define LOST_FOR	(HZ / 5)	/* twice as long as the estimator takes to look again */
 #define PATIENCE_US	250000		/* a queue that clears sooner is a burst, caught up with */
@@ -394,7 +391,7 @@ static void weigh_harm(struct control *control, u32 now)
 		if (!pflow_relieved(control->before, control->loss)) {
 			control->state = GIVE_UP;
 			control->since = now;
-		} else if (!control->harm && !time_before32(now, control->since + HELPED)) {
+		} else if (!control->harm) {
 			control->state = NONE;
 			control->answered = 0;
 		}
@@ -493,7 +490,7 @@ static bool pays(struct control *control, int cpu, u32 elapsed_us)
 	control->looked_us = 0;
 	filter_looks(cpu, &control->dropped, &control->passed);
 	return control->stood_us || control->lost_at || control->harm_us ||
-	       control->state == SHED || pflow_worth(control->dropped - dropped, control->passed - passed);
+	       pflow_worth(control->dropped - dropped, control->passed - passed);
 }
 
 static bool step_cpu(int cpu, u32 elapsed_us, u16 *list)
