@@ -25,11 +25,6 @@ def lost(arm: Json) -> float:
     return 100 * statistics.median(arm["lost"])
 
 
-def answer(arm: Json) -> float:
-    """Milliseconds."""
-    return statistics.median(arm["answer_ms"])
-
-
 def socket_drops(arm: Json) -> float:
     """Of the first, packets a second."""
     return statistics.median(row[0] for row in arm["socket_drops_pps"])
@@ -74,13 +69,6 @@ HEADLINES = (
         "filter",
         lost,
         "{:.1f} %",
-    ),
-    Headline(
-        "R2-6.12",
-        "A SIP server at nice 0 beside the same: time until a call is answered",
-        "both",
-        answer,
-        "{:.0f} ms",
     ),
     Headline(
         "H1-6.12",
