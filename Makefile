@@ -17,6 +17,8 @@ INSTALL_MOD_DIR ?= updates/packetflow
 SIGN_KEY        ?= /var/lib/dkms/mok.key
 ## its certificate
 SIGN_CERT       ?= /var/lib/dkms/mok.pub
+## what makes RPM packages
+RPMBUILD        ?= rpmbuild
 ## kernel to demonstrate, measure or test with: 6.1, 6.12, 7.2 (the newest 7 that Debian offers)
 KERNEL          ?=
 ## kernels to test with: such as "6.1 6.12-rt 7.2-cloud"; all is the three above
@@ -87,6 +89,9 @@ dkms-remove: ## take the modules out of DKMS
 deb: setup ## make Debian packages, into build/deb
 	tools/in-root tools/deb
 
+rpm: ## make RPM packages with this machine's rpmbuild, into build/rpm
+	$(RPMBUILD) -bb --build-in-place --define "_topdir $(CURDIR)/build/rpm" rpm/packetflow.spec
+
 test-packages: deb ## try the packages in clean roots of Debian bookworm and trixie
 	tools/package-test
 
@@ -141,5 +146,5 @@ help: ## this list
 	@echo "variables"
 	@sed -n '/^## /{N;s/^## \(.*\)\n\([A-Z_]*\).*/  \2\t\1/p}' $(MAKEFILE_LIST) | expand -t 19
 
-.PHONY: all install install-tools uninstall sign dkms-install dkms-remove deb test-packages setup modules demo \
+.PHONY: all install install-tools uninstall sign dkms-install dkms-remove deb rpm test-packages setup modules demo \
 	test test-all test-release test-debug mutate bench cost lint check clean help
