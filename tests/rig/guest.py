@@ -99,7 +99,6 @@ class Guest:
         kernel: Kernel,
         *,
         cpus: int = 1,
-        memory_mib: int = 1024,
         queues: int = 1,
         icount: bool = False,
         plugin: Path | None = None,
@@ -111,7 +110,8 @@ class Guest:
         self.dilation = dilation
         self.cpus = cpus
         self.queues = queues
-        self._memory_mib = memory_mib
+        # What checks memory takes as much again for each piece of it.
+        self._memory_mib = 2048 if kernel.debug else 1024
         self._icount = icount
         self._plugin = plugin
         self._link = link
