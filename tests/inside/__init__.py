@@ -18,6 +18,7 @@ import signal
 import sys
 import weakref
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -60,7 +61,7 @@ def inside(
     The modules' parameters are given by module. Tests of the same modules and
     without any parameters share them loaded, and leave the knobs as they found them.
     Pinned to the first CPU, a body finds counters as exact on several as on one. What is
-    expected in the kernel's log is no complaint, as long as that guest lives.
+    expected in the kernel's log is no complaint until it has ended.
     """
 
     def decorate(body: Callable[..., None]) -> Callable[..., None]:
@@ -69,8 +70,10 @@ def inside(
 
         @functools.wraps(body)
         def test(guest: Any, **arguments: Any) -> None:
-            if expect:
-                guest.expect(expect)
+            with guest.expecting(expect) if expect else nullcontext():
+                run(guest, arguments)
+
+        def run(guest: Any, arguments: dict[str, Any]) -> None:
             if parameters or not load or guest.loaded != ["pf_common", *modules]:
                 guest.unload()
             if load:

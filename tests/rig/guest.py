@@ -22,10 +22,11 @@ import re
 import signal
 import struct
 import tempfile
+import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from concurrent.futures import Future
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
@@ -40,6 +41,7 @@ from rig.share import Share
 BOOT_SECONDS = 60.0
 TRIAL_SECONDS = 8.0  # for hardware virtualization, which boots in one or two
 REPLY_SECONDS = 30.0
+LOG_SECONDS = 10.0
 OTHERS = 2  # processors that are not the machine's: the sender's, and one always busy
 PATIENCE = 12.0  # a second of counted instructions takes the host no longer than this
 
@@ -118,7 +120,8 @@ class Guest:
         self._card = card
         self.wired = link and icount  # the sender is inside
         self.patience = dilation * (PATIENCE if icount else 1)
-        self._expected: list[re.Pattern[str]] = []
+        self._expected: set[int] = set()  # lines of the log
+        self._marks = 0  # lines of ours in it
         self._loaded: list[str] = []
         self._interrupts: list[str] = []  # of the sender's device, where it is in the guest
         self._stack = ExitStack()
@@ -352,13 +355,38 @@ class Guest:
         path = self._directory / "log"
         return path.read_text(errors="replace") if path.exists() else ""
 
-    def expect(self, pattern: str) -> None:
-        """Lines of the log that match are no complaint."""
-        self._expected.append(re.compile(pattern))
+    @contextmanager
+    def expecting(self, pattern: str) -> Iterator[None]:
+        """Lines that are logged meanwhile, and match, are no complaint."""
+        self._catch_up()
+        begin = len(self.log().splitlines())
+        try:
+            yield
+        finally:
+            self._catch_up()
+            for number, line in enumerate(self.log().splitlines()):
+                if number >= begin and re.search(pattern, line):
+                    self._expected.add(number)
 
     def complaints(self) -> list[str]:
         """Lines of the kernel log that tell of a defect."""
+        self._catch_up()
         return complaints.complaints(self.log(), self._expected)
+
+    def _catch_up(self) -> None:
+        """Wait until the log has all that was said so far: a thread of the kernel's may write
+        it. Who is dead says nothing any more."""
+        self._marks += 1
+        mark = f"rig: {self._marks} times looked at"
+        try:
+            self.write("/dev/kmsg", f"{mark}\n")
+        except (GuestError, OSError):
+            return
+        end = time.monotonic() + LOG_SECONDS * self.patience
+        while mark not in self.log():
+            if time.monotonic() > end:
+                raise self._error("its log has not what was written to it")
+            time.sleep(0.01)
 
     def scan_for_leaks(self) -> None:
         """Have the kernel log lost memory; what is younger than 5 s, by its own clock, is not

@@ -19,7 +19,9 @@ from rig.kernels import CACHE, REPO
 from rig.share import Share
 
 FAKETIME = "/usr/lib/x86_64-linux-gnu/faketime/libfaketimeMT.so.1"
-COMMAND_LINE = "console=ttyS0 printk.time=1 loglevel=7 panic=-1 panic_on_oops=1 oops=panic"
+COMMAND_LINE = (
+    "console=ttyS0 printk.time=1 printk.devkmsg=on loglevel=7 panic=-1 panic_on_oops=1 oops=panic"
+)
 
 
 class Machine:

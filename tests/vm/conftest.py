@@ -135,7 +135,10 @@ def guest(
             running.unload()
         found = running.complaints()
     except (CommandError, GuestError):
+        found, log = running.complaints(), running.log()
         machines.give_up()
+        if found:
+            complain(request, found, log)
         raise
     if found:
         log = running.log()
@@ -189,7 +192,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: order[_machine(item)])
     for item in items:
         if _machine(item):
-            item.add_marker(pytest.mark.flaky(reruns=1))
+            item.add_marker(pytest.mark.flaky(reruns=1, rerun_except="kernel complained"))
 
 
 def _machine(item: pytest.Item) -> tuple[str, int] | None:
