@@ -44,6 +44,7 @@
 #define GIVEN_UP	(10 * HZ)
 #define LOOK_US		200000		/* so long before it is asked whether that pays */
 #define LOST_FOR	(HZ / 5)	/* twice as long as the estimator takes to look again */
+#define LONG_AGO_US	(24LL * 3600 * USEC_PER_SEC)	/* jiffies come round in 24 days or more */
 #define PATIENCE_US	250000		/* a queue that clears sooner is a burst, caught up with */
 
 /**
@@ -479,6 +480,23 @@ static void rebase(struct control *control, const struct pflow_load *load, int c
 	filter_looks(cpu, &control->dropped, &control->passed);
 }
 
+/* After so long a pause jiffies tell nothing of what was before. */
+static void forget(struct control *control)
+{
+	unsigned int i;
+
+	control->state = NONE;
+	control->answered = 0;
+	control->harm_us = 0;
+	control->loss = 0;
+	control->lost_at = 0;
+	control->stood_us = 0;
+	for (i = 0; i < PFLOW_LEVELS; i++) {
+		WRITE_ONCE(control->levels[i].seen, 0);
+		WRITE_ONCE(control->levels[i].top_rate, 0);
+	}
+}
+
 /* Does looking at this CPU's packets give more than it takes? Asked now and then. */
 static bool pays(struct control *control, int cpu, u32 elapsed_us)
 {
@@ -525,15 +543,19 @@ static void control_tick(struct timer_list *unused)
 {
 	static u16 list[PFLOW_LEVELS];
 	ktime_t now = ktime_get();
-	u32 elapsed_us = clamp_t(s64, ktime_us_delta(now, tick_at), 1, USEC_PER_SEC);
+	s64 pause_us = ktime_us_delta(now, tick_at);
+	u32 elapsed_us = clamp_t(s64, pause_us, 1, USEC_PER_SEC);
 	bool busy = false;
 	int cpu;
 
 	tick_at = now;
 	if (!ticking) {
 		/* The first tick after a pause only takes stock. */
-		for_each_possible_cpu(cpu)
+		for_each_possible_cpu(cpu) {
+			if (pause_us > LONG_AGO_US)
+				forget(per_cpu_ptr(controls, cpu));
 			rebase(per_cpu_ptr(controls, cpu), per_cpu_ptr(&pflow_load, cpu), cpu);
+		}
 		busy = true;
 	} else {
 		for_each_possible_cpu(cpu)

@@ -96,12 +96,12 @@ static const struct nf_hook_ops hooks[] = {
 	},
 };
 
-static int __net_init net_start(struct net *net)
+static int net_start(struct net *net)
 {
 	return nf_register_net_hooks(net, hooks, ARRAY_SIZE(hooks));
 }
 
-static void __net_exit net_stop(struct net *net)
+static void net_stop(struct net *net)
 {
 	nf_unregister_net_hooks(net, hooks, ARRAY_SIZE(hooks));
 }

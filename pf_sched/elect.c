@@ -77,6 +77,7 @@ enum refusal {
  * @cookie: its cookie
  * @rank: of the thread before
  * @until: jiffies at which the boost ends unless the socket, or another, still fills
+ * @also: another socket of the thread's own was full since the last tick
  * @changed: jiffies of the last change of the thread
  * @ordered: jiffies of its last change of place among those raised
  * @exec_id: of the program that it ran when elected
@@ -96,6 +97,7 @@ struct slot {
 	u64 cookie;
 	u8 rank;
 	u32 until;
+	bool also;
 	u32 changed;
 	u32 ordered;
 	u32 exec_id;
@@ -367,7 +369,8 @@ static int worthy(const struct task_struct *task, u8 rank, const struct slot *la
 	if (last && time_before32((u32)jiffies, last->changed + apart_from(last)))
 		return REFUSED_APART;
 	/* Whose boost ended as the budget was spent waits for a tenth of it. */
-	if (per_cpu(budget_us, cpu) < left_to_others(rank, cpu) + (capped ? budget_part(10) : 0))
+	if (READ_ONCE(per_cpu(budget_us, cpu)) <
+	    left_to_others(rank, cpu) + (capped ? budget_part(10) : 0))
 		return REFUSED_CAP;
 	if (lever_choose(task, last && last->boost.weak, lever))
 		return REFUSED_LEVER;
@@ -406,6 +409,7 @@ static void promote(struct slot *slot, struct task_struct *task, const struct pf
 	slot->cookie = entry->cookie;
 	slot->sk = sk;
 	slot->until = hold_until();
+	slot->also = false;
 	slot->changed = jiffies;
 	slot->ordered = jiffies;
 	slot->exec_id = READ_ONCE(task->self_exec_id);
@@ -439,7 +443,7 @@ static int elect(struct pflow_sock *entry, struct sock *sk)
 		return REFUSED_UNKNOWN;
 	slot = slot_of(task);
 	if (slot && slot->state != GHOST) {
-		slot->until = hold_until();	/* another socket of its own fills too */
+		slot->also = true;
 		return -1;
 	}
 	rank = pflow_task_rank(task);
@@ -629,7 +633,9 @@ static bool ends(struct slot *slot, enum boost_end *end)
 static void account_slot(struct slot *slot)
 {
 	u64 took_ns = charge_slot(slot);
+	bool also = slot->also;
 
+	slot->also = false;
 	if (slot->state != RAISED)
 		return;
 	slot->boosted_ns += took_ns;
@@ -639,7 +645,8 @@ static void account_slot(struct slot *slot)
 		slot->boost.need = clamp_t(u64, div64_u64(slot->boosted_ns * 100, raised_ns),
 					   1, 100);
 	}
-	if (!boost_fills(slot->sk)) {
+	/* Who does not run meanwhile waits for something else, however full it all is. */
+	if (!also && !boost_fills(slot->sk)) {
 		slot->full_ticks = 0;
 	} else if (took_ns) {
 		slot->full_ticks++;

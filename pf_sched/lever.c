@@ -26,7 +26,8 @@
 
 #define PERIOD_NS	(10 * NSEC_PER_MSEC)
 #define PERIOD_LONG_NS	(1200 * NSEC_PER_MSEC)	/* of which the least runtime counts as nothing */
-#define LEAVE_TRIES	5	/* ticks, of a reservation that is renewed in one */
+#define LEAVE_WITHIN	msecs_to_jiffies(50)	/* a reservation is renewed in a fifth of it */
+#define LEAVE_LOOKS	5
 #define RUNTIME_LEAST_NS	1024
 #define NEED_LEAST	5	/* percent of a CPU */
 
@@ -185,23 +186,29 @@ void lever_nice(struct boost *boost)
 	set_user_nice(boost->task, boost->nice);
 }
 
-static int set_deadline(struct boost *boost, unsigned int cap)
+static int reserve(struct task_struct *task, u64 runtime_ns, u64 period_ns)
 {
-	/* A quarter more than it was seen to use, or all there is. */
-	unsigned int share = boost->need ? max(boost->need * 5 / 4, NEED_LEAST) : cap;
 	struct sched_attr attr = {
 		.size = sizeof(attr),
 		.sched_policy = SCHED_DEADLINE,
 		.sched_flags = SCHED_FLAG_RESET_ON_FORK,
-		.sched_runtime = PERIOD_NS * min(share, cap) / 100,
-		.sched_deadline = PERIOD_NS,
-		.sched_period = PERIOD_NS,
+		.sched_runtime = runtime_ns,
+		.sched_deadline = period_ns,
+		.sched_period = period_ns,
 	};
 
+	return sched_setattr_nocheck(task, &attr);
+}
+
+static int set_deadline(struct boost *boost, unsigned int cap)
+{
+	/* A quarter more than it was seen to use, or all there is. */
+	unsigned int share = boost->need ? max(boost->need * 5 / 4, NEED_LEAST) : cap;
+
 	boost->priority = 0;	/* no round robin's is lent */
-	boost->runtime_ns = attr.sched_runtime;
+	boost->runtime_ns = PERIOD_NS * min(share, cap) / 100;
 	boost->scant = share < cap;
-	return sched_setattr_nocheck(boost->task, &attr);
+	return reserve(boost->task, boost->runtime_ns, PERIOD_NS);
 }
 
 static int set_rr(struct boost *boost, unsigned int priority)
@@ -315,33 +322,43 @@ bool lever_reniced(const struct boost *boost)
 	return boost->lever != LEVER_NICE && task_nice(boost->task) != boost->before.nice;
 }
 
+/* Awake, and kept from running until it has paid for what it took; or it will be in a moment. */
+static bool indebted(const struct task_struct *task)
+{
+	return READ_ONCE(task->on_rq) &&
+	       (task->dl.dl_throttled ||
+		(s64)(READ_ONCE(task->dl.deadline) - local_clock()) > 2 * PERIOD_NS);
+}
+
 /*
  * A deadline task that leaves its class while it sleeps keeps its bandwidth reserved for
- * ever (seen on 6.1, 6.12 and 7.2). So it first gives back all but what counts as nothing.
- * One that is awake would use that up at once, and be in debt for long: it gives back
- * all but what counts as little, and the kernel takes that when its deadline has passed.
+ * ever (seen on 6.1, 6.12 and 7.2), and one that runs may fall asleep at any moment. So it
+ * first gives back all but what counts as nothing. Of so little it would be in debt for
+ * minutes, if it were over its time already, or began a period with it. Hence the change
+ * before, which brings its account up to date; and whoever is in debt by then, or wakes up
+ * just now, gives back all but what counts as little, which the kernel takes when the debt
+ * is paid. Asleep again, it would keep that: so it is looked at until it stays what it was,
+ * and only what happens between the last look and the change is left to chance.
  * It leaves by way of round robin, which does not touch nice, as the way out of deadline
  * may sleep and somebody renice meanwhile.
  */
 static void leave_deadline(struct boost *boost)
 {
-	struct sched_attr little = {
-		.size = sizeof(little),
-		.sched_policy = SCHED_DEADLINE,
-		.sched_flags = SCHED_FLAG_RESET_ON_FORK,
-		.sched_runtime = READ_ONCE(boost->task->on_rq) ? boost->runtime_ns :
-								 RUNTIME_LEAST_NS,
-		.sched_deadline = PERIOD_LONG_NS,
-		.sched_period = PERIOD_LONG_NS,
-	};
+	struct task_struct *task = boost->task;
+	unsigned int looks = LEAVE_LOOKS;
+	bool debt;
 
-	sched_setattr_nocheck(boost->task, &little);
+	reserve(task, boost->runtime_ns - 1, PERIOD_NS);
+	do {
+		debt = indebted(task);
+		reserve(task, debt ? boost->runtime_ns : RUNTIME_LEAST_NS, PERIOD_LONG_NS);
+	} while (indebted(task) != debt && --looks);
 	if (!set_rr(boost, 1))
 		boost->lever = LEVER_RR;
 }
 
 /**
- * lever_holds() - must a thread that is to be restored be left as it is for a tick?
+ * lever_holds() - must a thread that is to be restored be left as it is for a moment?
  * @boost: raised
  *
  * One that fell asleep with its reservation used up has a timer to renew it. Out of
@@ -352,10 +369,14 @@ static void leave_deadline(struct boost *boost)
 bool lever_holds(struct boost *boost)
 {
 	const struct task_struct *task = boost->task;
+	u32 now = jiffies;
 
-	return boost->lever == LEVER_DEADLINE && task->dl.dl_throttled &&
-	       !READ_ONCE(task->on_rq) && lever_untouched(boost) &&
-	       boost->held++ < LEAVE_TRIES;
+	if (boost->lever != LEVER_DEADLINE || !task->dl.dl_throttled ||
+	    READ_ONCE(task->on_rq) || !lever_untouched(boost))
+		return false;
+	if (!boost->held)
+		boost->held = now | 1;
+	return time_before32(now, boost->held + LEAVE_WITHIN);
 }
 
 static void leave_realtime(const struct boost *boost)

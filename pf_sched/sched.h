@@ -95,7 +95,7 @@ struct boost_before {
  * @priority: real-time priority that was set; LEVER_RR
  * @runtime_ns: reservation that was made; LEVER_DEADLINE
  * @scant: that is less than there is
- * @held: ticks that its end was put off; see lever_holds()
+ * @held: jiffies since when its end is put off, with the lowest bit set; see lever_holds()
  * @before: what to restore
  * @need: percent of a CPU that it was seen to use, 0 where not known
  * @weak: nice was seen not to be enough for it
@@ -108,7 +108,7 @@ struct boost {
 	unsigned int priority;
 	u64 runtime_ns;
 	bool scant;
-	unsigned int held;
+	u32 held;
 	struct boost_before before;
 	unsigned int need;
 	bool weak;

@@ -20,7 +20,9 @@ from functools import partial
 from pathlib import Path
 
 from inside import Skip, inside, mark
+from inside.net import udp
 from inside.scheduling import (
+    BUFFER,
     RESET_ON_FORK,
     SCHED_DEADLINE,
     Counting,
@@ -392,6 +394,44 @@ def test_a_reservation_is_given_back() -> None:
             wait_for(partial(is_restored, receiver))
     # What counts as little is the kernel's until its deadline has passed, 1.2 s later.
     wait_for(lambda: reserved() == before, 3)
+
+
+@mark.cpus(2)
+@inside(timeout=120, modules=SCHED, pinned=False)
+def test_reservations_are_given_back_by_who_may_fall_asleep_meanwhile() -> None:
+    """Each wakes and sleeps thousands of times a second, on another CPU than pf_sched's thread."""
+    before, seen = reserved(), Counting()
+    lesser = sum(metric("packetflow_sched_lesser_total").values())
+    with ExitStack() as stack:
+        for context in (attending(), knobs(lever="deadline", elect=4, cap=45, apart=0, hold=LONG)):
+            stack.enter_context(context)
+        receivers = [stack.enter_context(receiving(work=0, pause=0.0001)) for _ in range(4)]
+        for _ in range(20):
+            with flood(*(receiver.port for receiver in receivers), pause=0.002, burst=20):
+                wait_for(boosted)
+                time.sleep(0.1)
+            set_knob("sched/mode", "observe")
+            wait_for(lambda: not boosted())
+            set_knob("sched/mode", "enforce")
+            time.sleep(FORGOTTEN)
+        made = seen["elected"] - sum(metric("packetflow_sched_lesser_total").values()) + lesser
+        assert made >= 40, seen.all()
+        wait_for(lambda: reserved() == before, 3)
+
+
+@inside(modules=SCHED)
+def test_a_socket_that_nobody_reads_keeps_no_boost() -> None:
+    """Not even of who would be raised for it."""
+    unread: list[socket.socket] = []
+
+    def ignore_one() -> None:
+        unread.append(udp(port=9555, rcvbuf=BUFFER))
+
+    with starving("nice", hold=200), receiving(ignore_one) as receiver:
+        raise_up(receiver, "nice")
+        with flood(9555):
+            receiver.drain()
+            wait_for(partial(is_restored, receiver), 5)
 
 
 STOPS = stops("pf_sched")
