@@ -41,6 +41,8 @@ SBIN_DIR = $(DESTDIR)$(PREFIX)/sbin
 MAN_DIR  = $(DESTDIR)$(PREFIX)/share/man/man8
 UNIT_DIR = $(DESTDIR)$(PREFIX)/lib/systemd/system
 ETC_FILE = $(DESTDIR)/etc/packetflow.conf
+MOD_DIR  = $(DESTDIR)/lib/modules/$(RELEASE)/$(INSTALL_MOD_DIR)
+PLACES   = common $(wildcard pf_*)
 UNITS    = packetflow.service packetflow-group.service
 RUN      = tests/experiments/run
 SOURCES  = Kbuild VERSION LICENSE dkms.conf common $(wildcard pf_*)
@@ -53,7 +55,7 @@ install: install-tools ## install the modules, tools, service and /etc/packetflo
 		CONFIG_MODULE_SIG_ALL= modules_install
 	$(if $(DESTDIR),,depmod $(RELEASE))
 
-install-tools:
+install-tools: ## install the tools, service and /etc/packetflow.conf alone
 	install -D -m 755 -t $(SBIN_DIR) tools/packetflow tools/packetflow-group
 	install -D -m 644 -t $(MAN_DIR) $(wildcard docs/man/*.8)
 	install -D -m 644 -t $(DOC_DIR)/docs $(wildcard docs/*.md)
@@ -66,7 +68,10 @@ install-tools:
 	done
 
 uninstall: ## remove what install put in place
-	rm -rf $(DESTDIR)/lib/modules/$(RELEASE)/$(INSTALL_MOD_DIR) $(DOC_DIR)
+	$(if $(DESTDIR),,[ ! -d /run/systemd/system ] || systemctl disable --now $(UNITS) || :)
+	rm -f $(foreach place,$(PLACES),$(MOD_DIR)/$(place)/$(subst common,pf_common,$(place)).ko*)
+	rmdir $(addprefix $(MOD_DIR)/,$(PLACES)) $(MOD_DIR) 2>/dev/null || :
+	rm -rf $(DOC_DIR)
 	rm -f $(SBIN_DIR)/packetflow $(SBIN_DIR)/packetflow-group $(addprefix $(UNIT_DIR)/,$(UNITS))
 	rm -f $(addprefix $(MAN_DIR)/,packetflow.8 packetflow-group.8)
 	cmp -s system/packetflow.conf $(ETC_FILE) && rm $(ETC_FILE) || \
@@ -74,22 +79,31 @@ uninstall: ## remove what install put in place
 	$(if $(DESTDIR),,depmod $(RELEASE))
 
 sign: ## sign the built modules for Secure Boot (SIGN_KEY=, SIGN_CERT=)
-	find . -path ./build -prune -o -name '*.ko' -exec \
-		$(KDIR)/scripts/sign-file sha256 $(SIGN_KEY) $(SIGN_CERT) {} \; -print
+	@[ -r $(SIGN_KEY) ] && [ -r $(SIGN_CERT) ] || { echo "sign: no key $(SIGN_KEY) and" \
+		"certificate $(SIGN_CERT): run \"dkms generate_mok\", or name yours by SIGN_KEY=" \
+		"and SIGN_CERT=" >&2; exit 1; }
+	@[ -n "$(wildcard */pf_*.ko)" ] || { echo "sign: nothing is built: run make first" >&2; exit 1; }
+	for module in $(wildcard */pf_*.ko); do \
+		$(KDIR)/scripts/sign-file sha256 $(SIGN_KEY) $(SIGN_CERT) $$module || exit 1; \
+	done
 
-dkms-install: ## have DKMS build and install the modules for every kernel
+dkms-install: dkms-remove ## have DKMS build and install the modules, now and for each kernel to come
 	mkdir -p $(DKMS_DIR)
 	tar -c --exclude-from=.gitignore $(SOURCES) | tar -x -C $(DKMS_DIR)
 	$(if $(DESTDIR),,dkms install packetflow/$(VERSION) -k $(KVER))
 
-dkms-remove: ## take the modules out of DKMS
-	$(if $(DESTDIR),,dkms remove packetflow/$(VERSION) --all)
+dkms-remove: ## take the modules out of DKMS, whichever version it has
+	$(if $(DESTDIR),,for known in $$(dkms status packetflow | sed -n 's,^packetflow/\([^:, ]*\).*,\1,p' | \
+		sort -u); do \
+		dkms remove packetflow/$$known --all && rm -rf /usr/src/packetflow-$$known || exit 1; \
+	done)
 	rm -rf $(DKMS_DIR)
 
 deb: setup ## make Debian packages, into build/deb
 	tools/in-root tools/deb
 
 rpm: ## make RPM packages with this machine's rpmbuild, into build/rpm
+	rm -rf build/rpm
 	$(RPMBUILD) -bb --build-in-place --define "_topdir $(CURDIR)/build/rpm" rpm/packetflow.spec
 
 test-packages: deb ## try the packages in clean roots of Debian bookworm and trixie

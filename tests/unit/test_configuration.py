@@ -45,11 +45,24 @@ def test_settings_are_in_their_order(tmp_path: Path) -> None:
         ("modules = pf_mm\n../x = 1\n", ":2: neither"),
         ("= 1\n", ":1: neither"),
         ("enable =\n", ":1: neither"),
+        ("modules = pf_filter\nfilter/mdoe = observe\n", ":2: no such setting: filter/mdoe"),
+        ("mdoules = pf_filter\n", ":1: no such setting: mdoules"),
     ],
 )
 def test_what_makes_no_sense_is_told_with_its_line(tmp_path: Path, text: str, said: str) -> None:
     with pytest.raises(program.Error, match=re.escape(said)):
         read(tmp_path, text)
+
+
+def test_it_knows_every_setting() -> None:
+    known = re.findall(r"^#(\S+) = ", SHIPPED.read_text(), re.MULTILINE)
+    assert ("modules", *program.SETTINGS) == tuple(known)
+
+
+def test_a_file_that_is_no_text_is_told(tmp_path: Path) -> None:
+    (tmp_path / "latin").write_bytes(b"# f\xfcr\n")
+    with pytest.raises(program.Error, match="not UTF-8"):
+        program.read(tmp_path / "latin")
 
 
 def test_a_file_that_is_not_there_is_told(tmp_path: Path) -> None:

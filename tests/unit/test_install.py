@@ -56,6 +56,8 @@ def test_what_is_installed_is_signed_and_all_of_it_uninstalled(tree: Path, tmp_p
     key, certificate, target = (tmp_path / name for name in ("key", "certificate", "target"))
     request = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-subj", "/CN=test"]
     run(*request, "-keyout", key, "-outform", "DER", "-out", certificate)
+    with pytest.raises(AssertionError, match="sign: no key"):
+        make(tree, "sign", f"SIGN_KEY={tmp_path / 'none'}", f"SIGN_CERT={certificate}")
     make(tree, "sign", f"SIGN_KEY={key}", f"SIGN_CERT={certificate}")
     make(tree, "install", f"DESTDIR={target}")
     place = f"lib/modules/{kernel('6.1').version}/updates/packetflow"
@@ -72,8 +74,10 @@ def test_what_is_installed_is_signed_and_all_of_it_uninstalled(tree: Path, tmp_p
     for unit in units:
         (start,) = re.findall(r"^ExecStart=(\S+)", (target / unit).read_text(), re.MULTILINE)
         assert start.removeprefix("/") in programs
+    strange = target / place / "pf_filter" / "other.ko"
+    strange.touch()
     make(tree, "uninstall", f"DESTDIR={target}")
-    assert files(target) == set()
+    assert files(target) == {str(strange.relative_to(target))}
 
 
 def test_a_configuration_that_was_changed_stays(tree: Path, tmp_path: Path) -> None:
@@ -97,6 +101,9 @@ def test_dkms_builds_installs_and_removes(tree: Path, tmp_path: Path) -> None:
             mount -t overlay -o $layers overlay /$top
         done
         make -C {tree} dkms-install KVER={version} >&2
+        echo >>{tree}/pf_mm/policy.c
+        make -C {tree} dkms-install KVER={version} >&2
+        cmp {tree}/pf_mm/policy.c /usr/src/packetflow-*/pf_mm/policy.c >&2
         modprobe --set-version {version} --show-depends pf_filter
         make -C {tree} dkms-remove >&2
     """

@@ -53,19 +53,26 @@ def test_the_service_loads_and_sets_what_its_file_says(guest: Guest) -> None:
     assert loaded(guest) == {"pf_common", "pf_filter", "pf_mm"}
     assert guest.read("/proc/packetflow/filter/floor").strip() == "7"
     assert guest.read("/proc/packetflow/mm/scale").strip() == "200"
-    # What is refused is told with its line, and the rest is set.
-    guest.write("/etc/packetflow.conf", text.replace("= 7", "= many") + "mm/sale = 1\n")
+    assert guest.read("/proc/packetflow/enable").strip() == "1"
+    # What is refused is told with its line, and the rest is set of what is loaded already.
+    guest.write("/etc/packetflow.conf", text.replace("= 7", "= many"))
     guest.write("/proc/packetflow/mm/scale", "100")
+    refused = ":2: the kernel does not take 'many' for filter/floor"
     done = guest.run([program, "start"], check=False)
-    assert done.rc == 1
-    assert ":2: the kernel does not take 'many' for filter/floor" in done.err
-    assert ":4: there is no /proc/packetflow/mm/sale" in done.err
+    assert done.rc == 1 and refused in done.err
     assert guest.read("/proc/packetflow/filter/floor").strip() == "7"
     assert guest.read("/proc/packetflow/mm/scale").strip() == "200"
     guest.run([program, "stop"])
     assert loaded(guest) == set()
     guest.run([program, "stop"])
+    # Nothing stays of a start that was refused something.
+    assert refused in guest.run([program, "start"], check=False).err
+    assert loaded(guest) == set()
+    guest.write("/etc/packetflow.conf", text + "enable = 0\n")
+    guest.run([program, "start"])
+    assert guest.read("/proc/packetflow/enable").strip() == "0"
+    guest.run([program, "stop"])
     guest.run(f"make -C {guest.kernel.build} uninstall")
     said = guest.run([program, "start"], check=False).err
-    assert "pf_filter was not loaded" in said and "dkms autoinstall" in said
+    assert "pf_common was not loaded" in said and "dkms autoinstall" in said
     guest.run(RESTORE)

@@ -2,10 +2,8 @@
 """The rig itself: without these, a pass elsewhere would mean little."""
 
 import json
-import re
 import signal
 import subprocess
-import time
 
 import pytest
 from experiments.arms import Arm
