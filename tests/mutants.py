@@ -408,6 +408,20 @@ MUTANTS = [
         SCHED + "test_a_renice_meanwhile_stays",
     ),
     Mutant(
+        "a boost lasts for as long as anybody sends",
+        "pf_sched/elect.c",
+        "} else if (took_ns) {",
+        "} else {",
+        SCHED + "test_a_socket_that_nobody_reads_keeps_no_boost",
+    ),
+    Mutant(
+        "who may fall asleep is left with a reservation",
+        "pf_sched/lever.c",
+        "debt ? boost->runtime_ns : RUNTIME_LEAST_NS",
+        "boost->runtime_ns",
+        SCHED + "test_reservations_are_given_back_by_who_may_fall_asleep_meanwhile",
+    ),
+    Mutant(
         "children keep the boost",
         "pf_sched/elect.c",
         "set_user_nice(child, reset && nice < 0 ? 0 : nice);",
