@@ -66,6 +66,9 @@ parse_udp(struct filter_packet *packet, unsigned int header_length)
 	length = ntohs(uh->len);
 	if (length < sizeof(*uh) || length > skb->len - offset)
 		return FILTER_PASS_NOT_PLAIN;
+	/* The kernel drops what it cannot trim: the place of the sum may be behind the end. */
+	if (unlikely(length < skb->len - offset) && skb->ip_summed == CHECKSUM_PARTIAL)
+		return FILTER_PASS_NOT_PLAIN;
 	if (unlikely(packet->packets > 1))
 		packet->packets = datagram_count(skb, length - sizeof(*uh));
 	packet->local_port = ntohs(uh->dest);

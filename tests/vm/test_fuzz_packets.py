@@ -145,7 +145,9 @@ def compare(off: Seen, on: Seen, wild: bool) -> None:
         return
     assert not unlike, unlike
     wrong = -more("Udp:InCsumErrors", "Udp6InCsumErrors")
-    assert wrong == more("Udp:RcvbufErrors", "Udp6RcvbufErrors") == sum(on.drops) - sum(off.drops)
+    full = more("Udp:RcvbufErrors", "Udp6RcvbufErrors")
+    lost = [after - before for before, after in zip(off.drops, on.drops, strict=True)]
+    assert wrong == full == sum(lost), (wrong, full, lost)
 
 
 @mark.timeout(14400)

@@ -32,6 +32,7 @@ from inside.suite import dropped, early, passed, wait_for
 PORT = 4000
 N = 200
 LARGE = 4 << 20
+SOL_PACKET, PACKET_VNET_HDR = 263, 15
 ETH_P_IP, ETH_P_IPV6 = 0x0800, 0x86DD
 UDP_NO_CHECK6_TX, UDP_NO_CHECK6_RX = 101, 102
 
@@ -541,3 +542,23 @@ def test_martians(source: str) -> None:
         wait_for(lambda: grown(before, "Ip:InReceives") >= N)
         assert grown(before, "Udp:InErrors") == 0
         assert (full.early(), drops(full.sock)) == lost
+
+
+@inside()
+def test_what_cannot_be_trimmed() -> None:
+    """Bytes follow the datagram, and where its sum is to be made is behind its end: the kernel
+    drops it as too short, whatever socket it is for.
+    """
+    peer = Peer()
+    out = wire(peer)
+    out.setsockopt(SOL_PACKET, PACKET_VNET_HDR, 1)
+    needs_sum, begin = 1, 14 + 20 + 80
+    virtio = struct.pack("=BBHHHH", needs_sum, 0, 0, 0, begin, 6)
+    sent = virtio + frame(peer, struct.pack("!HHHH", 5000, PORT, 58, 0) + bytes(100))
+    with bystander() as full:
+        before = counters()
+        for _ in range(N):
+            full.again()
+            out.send(sent)
+        wait_for(lambda: grown(before, "Ip:InReceives") >= 2 * N)
+        assert grown(before, "Udp:InErrors") == grown(before, "Udp:RcvbufErrors") + N
