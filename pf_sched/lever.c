@@ -27,7 +27,7 @@
 #define PERIOD_NS	(10 * NSEC_PER_MSEC)
 #define PERIOD_LONG_NS	(1200 * NSEC_PER_MSEC)	/* of which the least runtime counts as nothing */
 #define LEAVE_WITHIN	msecs_to_jiffies(50)	/* a reservation is renewed in a fifth of it */
-#define LEAVE_LOOKS	5
+#define LEAVE_LOOKS	5	/* a thread hardly ever wakes or sleeps at the second */
 #define RUNTIME_LEAST_NS	1024
 #define NEED_LEAST	5	/* percent of a CPU */
 
@@ -323,7 +323,7 @@ bool lever_reniced(const struct boost *boost)
 }
 
 /* Awake, and kept from running until it has paid for what it took; or it will be in a moment. */
-static bool indebted(const struct task_struct *task)
+static bool overdrawn(const struct task_struct *task)
 {
 	return READ_ONCE(task->on_rq) &&
 	       (task->dl.dl_throttled ||
@@ -350,9 +350,9 @@ static void leave_deadline(struct boost *boost)
 
 	reserve(task, boost->runtime_ns - 1, PERIOD_NS);
 	do {
-		debt = indebted(task);
+		debt = overdrawn(task);
 		reserve(task, debt ? boost->runtime_ns : RUNTIME_LEAST_NS, PERIOD_LONG_NS);
-	} while (indebted(task) != debt && --looks);
+	} while (overdrawn(task) != debt && --looks);
 	if (!set_rr(boost, 1))
 		boost->lever = LEVER_RR;
 }

@@ -124,28 +124,29 @@ def guest(
         running.unload()
     yield running
     if request.node.stash.get(FAILED, False):
-        # Its guest may be in any state: the next test is to have a new one.
-        found, log = running.complaints(), running.log()
-        machines.give_up()
-        if found:
-            complain(request, found, log)
+        replace(request, machines, running)
         return
     try:
         if not shares:
             running.unload()
         found = running.complaints()
     except (CommandError, GuestError):
-        found, log = running.complaints(), running.log()
-        machines.give_up()
-        if found:
-            complain(request, found, log)
+        replace(request, machines, running)
         raise
     if found:
-        log = running.log()
-        machines.give_up()
-        complain(request, found, log)
+        replace(request, machines, running)
     if request.node.get_closest_marker("fresh"):
         machines.drop()
+
+
+def replace(request: pytest.FixtureRequest, machines: Machines, running: Guest) -> None:
+    """A guest may be in any state: the next test is to have a new one."""
+    try:
+        found, log = running.complaints(), running.log()
+    finally:
+        machines.give_up()
+    if found:
+        complain(request, found, log)
 
 
 def complain(request: pytest.FixtureRequest, found: list[str], log: str) -> None:
