@@ -122,7 +122,12 @@ def guest(
     shares = request.node.get_closest_marker("keeps_modules")
     if not shares:
         running.unload()
-    yield running
+    if request.node.get_closest_marker("steers") and machine[0] == "6.1-rt":
+        # Of a softirq raised for another CPU; 6.10 has threads for that (80d2eefcb4c8).
+        with running.expecting(r"do_softirq_post_smp_call_flush|\bCall Trace:"):
+            yield running
+    else:
+        yield running
     if request.node.stash.get(FAILED, False):
         replace(request, machines, running)
         return

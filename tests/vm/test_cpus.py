@@ -65,6 +65,7 @@ def sending(peer: Peer, cpu: int, to: list[tuple[str, int]], burst: int) -> Work
 
 
 @mark.cpus(4)
+@mark.steers()
 @inside(pinned=False)
 def test_a_backlog_that_overflows_sheds_the_lowest_and_only_there() -> None:
     own_sysfs()
@@ -94,6 +95,7 @@ def test_a_backlog_that_overflows_sheds_the_lowest_and_only_there() -> None:
 
 
 @mark.cpus(4)
+@mark.steers()
 @inside()
 def test_a_cpu_without_pressure_looks_at_nothing() -> None:
     wait_for(lambda: not pressed(2))  # the test before had it so

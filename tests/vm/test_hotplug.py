@@ -115,6 +115,7 @@ def told_of(cpu: int) -> list[str]:
 
 
 @mark.cpus(4)
+@mark.steers()
 @inside(timeout=200, modules=ALL, pinned=False)
 def test_one_that_goes_while_pressed_comes_back_calm_and_is_looked_after() -> None:
     test_cpus.own_sysfs()

@@ -154,3 +154,12 @@ static void frames_end(void)
 			 __ATOMIC_RELEASE);
 	frame_next = (frame_next + 1) % FRAMES;
 }
+
+/* Wait until the kernel is done with all of them: what is left at the end is never sent. */
+static void frames_finish(int fd)
+{
+	for (unsigned int i = 0; i < FRAMES; i++)
+		while (__atomic_load_n(&frame_slot(i)->tp_status, __ATOMIC_ACQUIRE) !=
+		       TP_STATUS_AVAILABLE)
+			frames_flush(fd);
+}

@@ -315,6 +315,8 @@ int main(int argc, char **argv)
 			send_all(fd, batch, of, n, refused);
 	}
 	used = now_ns() - start;
+	if (device)
+		frames_finish(fd);
 
 	printf("{\"seconds\": %.6f, \"max_lag_ms\": %.3f, \"flows\": [",
 	       used / 1e9, max_lag / 1e6);
