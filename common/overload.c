@@ -175,8 +175,8 @@ u64 pflow_cpu_idle_us(int cpu)
 	if (idle != (u64)-1)
 		return idle + get_cpu_iowait_time_us(cpu, NULL);
 	/* No dynamic ticks: the tick counts. */
-	return div_u64(kcpustat_cpu(cpu).cpustat[CPUTIME_IDLE] +
-		       kcpustat_cpu(cpu).cpustat[CPUTIME_IOWAIT], NSEC_PER_USEC);
+	return div_u64(data_race(kcpustat_cpu(cpu).cpustat[CPUTIME_IDLE] +
+				 kcpustat_cpu(cpu).cpustat[CPUTIME_IOWAIT]), NSEC_PER_USEC);
 }
 EXPORT_SYMBOL_GPL(pflow_cpu_idle_us);
 

@@ -251,7 +251,7 @@ void grant_relieved(struct mm_grant *grant)
 /* The mean of what waits; lengths are read while others change them. */
 static u32 mean_truesize(const struct sock *sk, u32 used)
 {
-	u32 deficit = READ_ONCE(udp_sk(sk)->forward_deficit);
+	u32 deficit = pflow_udp_deficit(sk);
 	u32 packets = READ_ONCE(sk->sk_receive_queue.qlen) +
 		      READ_ONCE(udp_sk(sk)->reader_queue.qlen);
 

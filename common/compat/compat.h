@@ -229,11 +229,17 @@ static inline u32 pflow_rmem(const struct sock *sk)
 	return rmem;
 }
 
+/* Bytes that were received and not given back yet, as its receiver adds them up. */
+static inline u32 pflow_udp_deficit(const struct sock *sk)
+{
+	return data_race(READ_ONCE(udp_sk(sk)->forward_deficit));
+}
+
 /* Bytes that really wait: what was received is given back in batches. */
 static inline u32 pflow_udp_waiting(const struct sock *sk)
 {
 	u32 rmem = pflow_rmem(sk);
-	u32 deficit = READ_ONCE(udp_sk(sk)->forward_deficit);
+	u32 deficit = pflow_udp_deficit(sk);
 
 	return rmem > deficit ? rmem - deficit : 0;
 }
