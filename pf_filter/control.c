@@ -229,6 +229,7 @@ static enum filter_outcome filter_control_ask(const struct pflow_sock *entry, u1
 		there = per_cpu_ptr(controls, run_cpu);
 		level_seen(&there->levels[level], READ_ONCE(entry->rate));
 	}
+	/* It may be taken off meanwhile, plainly: then the next packet starts it. */
 	if (unlikely(!data_race(timer_pending(&tick))))
 		mod_timer(&tick, jiffies + TICK);
 

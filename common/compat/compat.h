@@ -232,6 +232,7 @@ static inline u32 pflow_rmem(const struct sock *sk)
 /* Bytes that were received and not given back yet, as its receiver adds them up. */
 static inline u32 pflow_udp_deficit(const struct sock *sk)
 {
+	/* The receiver writes it plainly; an older value does. */
 	return data_race(READ_ONCE(udp_sk(sk)->forward_deficit));
 }
 
