@@ -140,7 +140,7 @@ def test_a_drop_is_seen_by_reason_and_place(guest: Guest) -> None:
     guest.load("pf_filter")
     symbols = guest.run("grep ' t pflow_drop_' /proc/kallsyms").out
     # By address: the compiler makes one of two functions that are the same.
-    places = dict(re.findall(r"^(\w+) t (pflow_drop_\w+)", symbols, re.MULTILINE))
+    places = dict(re.findall(r"^(\w+) t (pflow_drop_\w+)\s", symbols, re.MULTILINE))
     assert sorted(places.values()) == ["pflow_drop_full", "pflow_drop_harm", "pflow_drop_overload"]
     event = "/sys/kernel/tracing/events/skb/kfree_skb"
     if guest.run(["test", "-e", f"{event}/hist"], check=False).rc:
