@@ -10,11 +10,13 @@ import re
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 
 import pytest
 from experiments.measure import await_quiet, lost
 from inside.suite import unexplained
 from rig.guest import Guest
+from rig.slowed import slowed
 from rig.traffic import LIGHT, Flow, Received, StreamReceiver, send_streams, sender
 
 pytestmark = pytest.mark.counted
@@ -36,18 +38,11 @@ def is_rt(guest: Guest) -> bool:
 
 
 @pytest.fixture(autouse=True)
-def firewall(guest: Guest) -> Iterator[None]:
+def slow(guest: Guest) -> Iterator[None]:
     """An rt kernel's sender takes as long for a packet as its receive path does, to which
     that is too little: there each packet that is let in passes so many rules."""
-    if not is_rt(guest):
+    with slowed(guest, "ip", "input", RULES) if is_rt(guest) else nullcontext():
         yield
-        return
-    lines = ["table ip firewall {", "chain rules {", "type filter hook input priority 0;"]
-    lines += ["meta mark 1 drop"] * RULES + ["}", "}"]
-    guest.write("/run/firewall.nft", "\n".join(lines))
-    guest.run("nft -f /run/firewall.nft")
-    yield
-    guest.run("nft delete table ip firewall")
 
 
 def early(guest: Guest, reasons: Sequence[str] = ("overload", "harm", "full")) -> dict[int, int]:
@@ -60,15 +55,6 @@ def early(guest: Guest, reasons: Sequence[str] = ("overload", "harm", "full")) -
         port = int(row["local"].rsplit(":", 1)[1])
         found[port] = found.get(port, 0) + drops
     return found
-
-
-def lost_in_front(guest: Guest) -> int:
-    """As soon as nothing comes out of the link's rings any more."""
-    before, now = -1, lost(guest).in_front
-    while now != before:
-        time.sleep(0.3)
-        before, now = now, lost(guest).in_front
-    return now
 
 
 def offer(
@@ -91,7 +77,7 @@ def offer(
     packets = LIGHT.send(flows, SIZE, SECONDS, sender(guest)).packets
     await_quiet(guest, PORTS)
     then(guest)
-    in_front = lost_in_front(guest) - before.in_front
+    in_front = lost(guest).in_front - before.in_front
     sent, seen = [packets[port] for port in PORTS], [receiver.finish() for receiver in receivers]
     drops = [receiver.socket_drops or 0 for receiver in seen]
     got = [receiver.packets for receiver in seen]

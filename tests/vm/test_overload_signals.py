@@ -22,6 +22,7 @@ from inside.net import drain, sysctl, udp
 from inside.suite import dropped, metric, passed, pressed, wait_for
 from rig.guest import Guest
 from rig.link import GUEST_MAC, SENDER_MAC, TAP
+from rig.slowed import slowed
 from rig.traffic import LIGHT, Flow, await_bound, sender
 
 if ON_HOST:
@@ -29,7 +30,7 @@ if ON_HOST:
 
 PORTS = (5001, 5002, 5003)
 FLOOD = 12_000  # packets/s to each port: together more than a slowed CPU can take
-RULES = 1000
+ARRIVING = ("netdev", "ingress device eth0", 1000)  # where packets are slowed
 SIZE = 256
 LOCAL_EXPERIMENTAL = bytes.fromhex("88b5")  # a protocol of frames that nobody listens to
 STANDING = "packetflow_cpu_queue_standing_seconds_total"
@@ -101,20 +102,6 @@ def early(guest: Guest) -> dict[str, float]:
 # What a device counts as lost
 
 
-@contextmanager
-def slowed(guest: Guest) -> Iterator[None]:
-    """Have each packet pass so many rules as it arrives that any host's guest is too slow."""
-    lines = ["table netdev slowed {", "chain rules {"]
-    lines.append("type filter hook ingress device eth0 priority 0;")
-    lines += ["meta mark 1 drop"] * RULES + ["}", "}"]
-    guest.write("/run/slowed.nft", "\n".join(lines))
-    guest.run("nft -f /run/slowed.nft")
-    try:
-        yield
-    finally:
-        guest.run("nft delete table netdev slowed")
-
-
 def missed(guest: Guest) -> int:
     return int(guest.read("/sys/class/net/eth0/statistics/rx_missed_errors"))
 
@@ -135,7 +122,7 @@ def test_what_the_device_itself_loses_is_counted(guest: Guest) -> None:
     receivers = [LIGHT.receiver(guest, port) for port in PORTS]
     flows = [Flow(port, 3 * FLOOD) for port in PORTS]
     # What it lost before it was watched is not to be counted, so there is to be some.
-    with slowed(guest):
+    with slowed(guest, *ARRIVING):
         guest.write("/proc/packetflow/enable", "0")
         LIGHT.send(flows, SIZE, 2)
         guest.write("/proc/packetflow/enable", "1")
@@ -164,7 +151,7 @@ def test_frames_that_nobody_wants_are_not_lost(guest: Guest) -> None:
     unwanted, in_backlog = int(guest.read(GUEST_DROPS)), backlog_drops(guest)
     macs = bytes.fromhex((GUEST_MAC + SENDER_MAC).replace(":", ""))
     flood = threading.Thread(target=LIGHT.send, args=([Flow(PORTS[0], 3 * FLOOD)], SIZE, 3))
-    with slowed(guest), socket.socket(socket.AF_PACKET, socket.SOCK_RAW) as out:
+    with slowed(guest, *ARRIVING), socket.socket(socket.AF_PACKET, socket.SOCK_RAW) as out:
         out.bind((TAP, 0))
         flood.start()
         while flood.is_alive():
@@ -259,7 +246,7 @@ def test_a_queue_that_is_polled_by_its_receiver_is_no_overload(guest: Guest) -> 
     poll for it does not want. Fails if full polls of any budget make a standing queue.
     """
     guest.load(*guest.kernel.modules)
-    with slowed(guest), interrupts_off(guest):
+    with slowed(guest, *ARRIVING), interrupts_off(guest):
         polls = busy_polled(guest)
         receiver = guest.spawn(["python3", "-c", RECEIVER, str(PORTS[0]), "1"], nice=-10)
         await_bound(guest, "udp", PORTS[0])
@@ -280,7 +267,7 @@ def test_a_queue_that_is_polled_by_its_receiver_is_no_overload(guest: Guest) -> 
     assert pressure == 0
     # The same to one who does not poll is one.
     plain = LIGHT.receiver(guest, PORTS[0])
-    with slowed(guest):
+    with slowed(guest, *ARRIVING):
         LIGHT.send([Flow(PORTS[0], 3 * FLOOD)], SIZE, 3)
     assert of_cpus(guest, STANDING) > stood
     plain.finish()
