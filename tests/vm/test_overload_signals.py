@@ -263,8 +263,10 @@ def test_a_queue_that_is_polled_by_its_receiver_is_no_overload(guest: Guest) -> 
     assert in_front > got / 10, "the ring did not overflow, so polls were not full"
     # The last poll of each wait is not counted.
     assert busy_polled(guest) - polls > got / 4, got
-    assert (stood_then, counted_then) == (stood, counted)
-    assert pressure == 0
+    # Where a wait ends with a full poll a softirq goes on, which may last some milliseconds.
+    assert stood_then - stood < 0.2, "of three seconds"
+    assert counted_then == counted
+    assert pressure == 0 or stood_then > stood
     # The same to one who does not poll is one.
     plain = LIGHT.receiver(guest, PORTS[0])
     with slowed(guest, *ARRIVING):
