@@ -122,6 +122,21 @@ static inline u32 pflow_task_born(const struct task_struct *task)
 }
 
 /**
+ * pflow_sock_dead() - is this socket being closed, or is it closed already?
+ * @sk: the socket
+ *
+ * Context: any; the caller holds it, or has it under RCU. Return: whether it is.
+ */
+static inline bool pflow_sock_dead(const struct sock *sk)
+{
+	/*
+	 * Whoever owns the socket writes the flags of this word plainly. Nobody takes this one
+	 * back, and one that has just been set is found at the next look.
+	 */
+	return data_race(sock_flag(sk, SOCK_DEAD));
+}
+
+/**
  * pflow_one_word() - make a program's name, which may hold anything, one printable word
  * @name: a copy of it
  */

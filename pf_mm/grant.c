@@ -354,13 +354,13 @@ static void grow(struct mm_grant *grant, const struct pflow_sock *entry)
 	u32 most, to;
 
 	WRITE_ONCE(grant->retry, (u32)jiffies + 1);
-	if (grant->closing || grant->wanted)
+	if (READ_ONCE(grant->closing) || grant->wanted)
 		return;
 	if (READ_ONCE(sk->sk_rcvbuf) != grant->size) {
 		keeper_wake(true);	/* somebody else set it: not ours any more */
 		return;
 	}
-	grant->rank = READ_ONCE(entry->rank);
+	WRITE_ONCE(grant->rank, READ_ONCE(entry->rank));
 	most = size_most(grant, grant->rank);
 	if (mm_knob(MM_KNOB_MODE) == MM_MODE_OBSERVE) {
 		if (most > grant->size && !grant->observed) {

@@ -123,7 +123,7 @@ static int over(const struct mm_grant *grant, const struct pflow_sock *entry)
 {
 	const struct sock *sk = grant->sk;
 
-	if (READ_ONCE(grant->closing) || sock_flag(sk, SOCK_DEAD))
+	if (READ_ONCE(grant->closing) || pflow_sock_dead(sk))
 		return GIVEN_CLOSED;
 	if ((u32)READ_ONCE(sk->sk_rcvbuf) != grant->size)
 		return GIVEN_CHANGED;
@@ -156,7 +156,7 @@ static bool restore(struct mm_grant *grant, enum mm_given why)
 static void end(struct mm_grant *grant, enum mm_given why, bool *ended)
 {
 	/* A dead socket's size means nothing, another's choice is not ours to undo. */
-	if (why != GIVEN_CHANGED && !sock_flag(grant->sk, SOCK_DEAD) && !restore(grant, why))
+	if (why != GIVEN_CHANGED && !pflow_sock_dead(grant->sk) && !restore(grant, why))
 		return;
 	grant_forget(grant, why);
 	*ended = true;
@@ -243,7 +243,7 @@ static void attend(struct mm_grant *grant, void *data)
 		end(grant, why, ended);
 		goto out;
 	}
-	grant->rank = READ_ONCE(entry->rank);
+	WRITE_ONCE(grant->rank, READ_ONCE(entry->rank));
 	if (grant->udp)
 		note_taken(grant);
 	most = size_most(grant, grant->rank);

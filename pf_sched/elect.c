@@ -578,7 +578,7 @@ static bool still_receives(struct slot *slot, enum boost_end *end)
 
 	rcu_read_lock();
 	entry = pflow_sock_find_as(slot->sk, slot->cookie);
-	open = entry && !sock_flag(slot->sk, SOCK_DEAD);
+	open = entry && !pflow_sock_dead(slot->sk);
 	if (open && READ_ONCE(entry->pid) != slot->pid)
 		slot->other_ticks++;
 	else
