@@ -522,7 +522,7 @@ MUTANTS = [
     Mutant(
         "a closed socket is held",
         "pf_mm/keep.c",
-        "READ_ONCE(grant->closing) || sock_flag(sk, SOCK_DEAD)",
+        "READ_ONCE(grant->closing) || pflow_sock_dead(sk)",
         "false",
         "vm/test_mm.py::test_it_comes_back_with_the_socket",
     ),
