@@ -524,7 +524,7 @@ MUTANTS = [
         "pf_mm/keep.c",
         "READ_ONCE(grant->closing) || pflow_sock_dead(sk)",
         "false",
-        "vm/test_mm.py::test_it_comes_back_with_the_socket",
+        "vm/test_missed.py::test_what_probes_miss_is_found_out_all_the_same",
     ),
     Mutant(
         "what the program set is restored over",
