@@ -53,6 +53,10 @@ class Kernel:
         """Those of OPTIONAL that the build for this kernel holds."""
         return [name for name in OPTIONAL if (self.build / name / f"{name}.ko").exists()]
 
+    def offers(self, driver: str) -> bool:
+        """Has it that driver as a module? Cloud kernels lack many, those with checkers all."""
+        return any((MODULES / self.version).rglob(f"{driver}.ko*"))
+
 
 def kernel(name: str) -> Kernel:
     """The kernel of that name; LookupError says what to do if it is absent."""

@@ -50,3 +50,19 @@ def test_names_are_joined_by_spaces_or_commas() -> None:
     assert kernels.names("6.1 6.12-rt,7.2") == ["6.1", "6.12-rt", "7.2"]
     assert kernels.names(" 6.1, 7.2 ") == ["6.1", "7.2"]
     assert kernels.names("all") == list(kernels.SERIES)
+
+
+def test_a_kernel_offers_the_drivers_that_are_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drivers = tmp_path / "6.1.0-56-amd64" / "kernel/drivers/net"
+    (drivers / "realtek").mkdir(parents=True)
+    (drivers / "realtek/8139cp.ko.xz").touch()
+    (drivers / "veth.ko").touch()
+    monkeypatch.setattr(kernels, "MODULES", tmp_path)
+    stock, built_in = (
+        kernels.Kernel("", version, tmp_path, tmp_path)
+        for version in ("6.1.0-56-amd64", "6.1.192-debug")
+    )
+    assert [stock.offers(name) for name in ("8139cp", "veth", "8139")] == [True, True, False]
+    assert not built_in.offers("8139cp")

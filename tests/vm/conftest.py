@@ -24,7 +24,7 @@ from conftest import kernels
 from rig import traffic
 from rig.guest import CommandError, Guest, GuestError
 from rig.kernels import DEBUG, REPO, kernel
-from rig.link import VIRTIO
+from rig.link import DRIVERS, VIRTIO
 from rig.outcomes import Outcomes
 from rig.shared import Machines
 
@@ -113,12 +113,12 @@ def guest(
     again = getattr(request.node, "execution_count", 1) > 1
     if request.node.get_closest_marker("fresh"):
         machines.drop()
-    card = request.node.get_closest_marker("card")
-    debug = machine[0] in DEBUG
-    if card and debug:
-        pytest.skip("a debug kernel has no driver for this card")
-    counted = bool(request.node.get_closest_marker("counted")) and not debug
-    running = machines.get(*machine, again, card.args[0] if card else VIRTIO, counted)
+    marked = request.node.get_closest_marker("card")
+    card = marked.args[0] if marked else VIRTIO
+    if card in DRIVERS and not kernel(machine[0]).offers(DRIVERS[card]):
+        pytest.skip("this kernel has no driver for this card")
+    counted = bool(request.node.get_closest_marker("counted")) and machine[0] not in DEBUG
+    running = machines.get(*machine, again, card, counted)
     shares = request.node.get_closest_marker("keeps_modules")
     if not shares:
         running.unload()
