@@ -12,7 +12,7 @@
 /**
  * pflow_sock_window() - close a window of counting and begin the next
  * @entry: the socket's entry
- * @packets: the first of the next window
+ * @packets: the first of the next window, counted already
  *
  * Another CPU may have closed it just now, with jiffies one ahead of ours even;
  * then there is nothing to close, and no time that it could have lasted.
@@ -24,17 +24,16 @@ void pflow_sock_window(struct pflow_sock *entry, unsigned int packets)
 	u32 now = jiffies;
 	u32 start = READ_ONCE(entry->window_start);
 	u32 elapsed = now - start;
+	u32 arrived = READ_ONCE(entry->arrived) - packets;
 
-	if (elapsed + HZ < PFLOW_WINDOW + HZ) {
-		WRITE_ONCE(entry->window_packets, READ_ONCE(entry->window_packets) + packets);
+	if (elapsed + HZ < PFLOW_WINDOW + HZ)
 		return;
-	}
 	if (!time_before32(start, this_cpu_read(pflow_load.since)))
 		WRITE_ONCE(entry->rate,
 			   pflow_rate_update(READ_ONCE(entry->rate),
-					     READ_ONCE(entry->window_packets),
+					     arrived - READ_ONCE(entry->window_arrived),
 					     jiffies_to_usecs(min_t(u32, elapsed, 60 * HZ))));
-	WRITE_ONCE(entry->window_packets, packets);
+	WRITE_ONCE(entry->window_arrived, arrived);
 	WRITE_ONCE(entry->window_start, now);
 }
 EXPORT_SYMBOL_GPL(pflow_sock_window);

@@ -85,6 +85,7 @@ void pflow_inert_check(struct pflow_inert *inert);
 
 /* owner.c */
 void pflow_owner_holds(struct sock *sk, struct task_struct *task, u32 scan);
+void pflow_owner_accepts(struct sock *sk);
 void pflow_owner_receives(struct sock *sk);
 
 /* A socket without a file is the kernel's own (a tunnel's): nobody's receiver. */
@@ -92,6 +93,10 @@ static inline struct sock *pflow_process_sock(const struct socket *sock)
 {
 	return sock->file ? sock->sk : NULL;
 }
+
+/* threads.c */
+void pflow_thread_receives(u8 rank, bool stream);
+void pflow_threads_watch(bool note, bool measure);
 
 /* scan.c */
 void pflow_scan(void);

@@ -49,9 +49,15 @@
 #define PERIOD		(HZ / 10)
 #define BUSY_US		50000	/* a shorter look tells nothing */
 #define BUSY_IDLE	8	/* busy is who was idle for less than 1/8 of the time */
+#define WAITING		8	/* who waits for longer than 1/8 of the time may be harmed */
+#define WAITING_EVERY	(HZ / 5)	/* as long as a look takes */
+#define WAITING_SELDOM	(8 * HZ)
+#define POLLED_MANY	100	/* packets in a round; fewer harm nobody */
+#define POLLED_FEW	64	/* fewer packets tell nothing of what one costs */
 #define LEARN_EVERY	HZ
 #define LEARN_FOR	(HZ / 10)
 #define REST		HZ
+#define MEASURE_FOR	(10 * HZ)	/* since it was worth it: attaching costs, too */
 #define SAMPLE_MS	60
 #define SAMPLE_EVERY	(10 * HZ)
 #define SCAN_EVERY	(30 * HZ)
@@ -67,6 +73,9 @@ struct seen {
 	const void *dev;
 	u64 dev_lost;
 	u64 idle_us;
+	u64 softirq_ns;
+	u32 polled;
+	u32 polled_waiting;
 };
 
 static DEFINE_PER_CPU(struct seen, seen);
@@ -79,6 +88,10 @@ static bool sample_asked;
 static bool learn_asked;
 static u32 last_sample;
 static u64 last_learnt;
+static u64 last_waiting;
+static u32 waiting_every;
+static u64 last_busy;
+static u64 last_pressed;
 static u32 last_scan;
 
 static void renew(struct pflow_load *load)
@@ -208,6 +221,8 @@ static void on_napi_poll(void *unused, struct napi_struct *napi, int work, int b
 	struct pflow_load *load = this_cpu_ptr(&pflow_load);
 
 	WRITE_ONCE(load->polled, load->polled + work);
+	if (napi->dev && work)
+		load->device_polls++;
 	if (likely(work < budget)) {
 		if (unlikely(load->chain_id == napi) && budget == napi->weight)
 			WRITE_ONCE(load->chain_id, NULL);
@@ -273,6 +288,24 @@ static void look_at_device(int cpu, struct pflow_load *load, struct seen *last)
 	last->dev_lost = losses;
 }
 
+/* What a packet costs the CPU in softirqs, as long as that is measured. */
+static void account(struct pflow_load *load, struct seen *last)
+{
+	u64 softirq_ns = READ_ONCE(load->softirq_ns);
+	u32 polled = READ_ONCE(load->polled);
+	u64 packet_ns;
+
+	/* While nobody measures, packets go by that cost nothing. */
+	if (softirq_ns == last->softirq_ns)
+		last->polled = polled;
+	if (polled - last->polled < POLLED_FEW)
+		return;
+	packet_ns = div_u64(softirq_ns - last->softirq_ns, polled - last->polled);
+	WRITE_ONCE(load->packet_ns, min_t(u64, packet_ns, U32_MAX));
+	last->softirq_ns = softirq_ns;
+	last->polled = polled;
+}
+
 static void look_at_cpu(int cpu)
 {
 	struct softnet_data *sd = per_cpu_ptr(&softnet_data, cpu);
@@ -289,6 +322,7 @@ static void look_at_cpu(int cpu)
 	}
 	last->dropped = dropped;
 	last->squeezed = squeezed;
+	account(load, last);
 	look_at_device(cpu, load, last);
 	if (!time_after32((u32)jiffies, READ_ONCE(load->until)))
 		return;
@@ -359,6 +393,45 @@ static bool due(u32 last, u32 every)
 	return time_after32((u32)jiffies, last + every);
 }
 
+/* Since the last round, a tenth of a second ago or less. */
+static bool polled_many(int cpu)
+{
+	struct seen *last = per_cpu_ptr(&seen, cpu);
+	u32 polled = READ_ONCE(per_cpu_ptr(&pflow_load, cpu)->polled);
+	bool many = polled - last->polled_waiting > POLLED_MANY;
+
+	last->polled_waiting = polled;
+	return many;
+}
+
+/*
+ * Who answers requests loses nothing, and nobody drops for it: it waits. Where somebody does,
+ * look whether for packets, though nothing has overflowed; in vain, more and more seldom.
+ */
+static void look_for_waiting(void)
+{
+	u64 now = get_jiffies_64();
+	bool waiting = false, look;
+	unsigned int i;
+	int cpu;
+
+	pflow_threads_sample();
+	for (i = 0; i < PFLOW_THREADS && !waiting; i++)
+		waiting = READ_ONCE(pflow_threads[i].pid) &&
+			  pflow_lately(READ_ONCE(pflow_threads[i].streams_at)) &&
+			  READ_ONCE(pflow_threads[i].wait) > PFLOW_ONE / WAITING;
+	look = waiting && now - last_waiting > waiting_every;
+	for_each_online_cpu(cpu)
+		if (polled_many(cpu) && look)
+			pflow_load_raise(cpu);
+	if (look) {
+		last_waiting = now;
+		waiting_every = min(2 * waiting_every, WAITING_SELDOM);
+	} else if (!waiting) {
+		waiting_every = WAITING_EVERY;
+	}
+}
+
 /*
  * Under pressure owners are learnt at once, and looked at again every second: learning at
  * every receive call would cost just those who have too little. A look has its length,
@@ -386,6 +459,14 @@ static void estimator(struct work_struct *work)
 	learn = learning(pressed, busy) || (sampling && READ_ONCE(sample_asked));
 	pflow_modules_pressure(busy || pressed);
 	pflow_probes_watch(learn || sampling, learn);
+	if (pressed)
+		last_pressed = get_jiffies_64();
+	if (pressed || busy)
+		last_busy = get_jiffies_64();
+	pflow_threads_watch(get_jiffies_64() - last_busy <= MEASURE_FOR,
+			    get_jiffies_64() - last_pressed <= MEASURE_FOR);
+	if (busy)
+		look_for_waiting();
 	if (due(last_scan, pressed && !before ? SCAN_APART : SCAN_EVERY)) {
 		pflow_scan();
 		last_scan = jiffies;
@@ -423,10 +504,10 @@ int pflow_overload_setup(void)
 		return -ENOMEM;
 	for_each_possible_cpu(cpu) {
 		memset(per_cpu_ptr(&pflow_load, cpu), 0, sizeof(struct pflow_load));
+		memset(per_cpu_ptr(&seen, cpu), 0, sizeof(struct seen));
 		per_cpu_ptr(&seen, cpu)->dropped =
 			pflow_softnet_dropped(per_cpu_ptr(&softnet_data, cpu));
 		per_cpu_ptr(&seen, cpu)->squeezed = per_cpu_ptr(&softnet_data, cpu)->time_squeeze;
-		per_cpu_ptr(&seen, cpu)->dev = NULL;
 	}
 	err = register_trace_napi_poll(on_napi_poll, NULL);
 	if (err)
@@ -436,6 +517,10 @@ int pflow_overload_setup(void)
 		goto napi_poll;
 	last_sample = (u32)jiffies - SAMPLE_EVERY - 1;
 	last_learnt = get_jiffies_64() - LEARN_EVERY - 1;
+	last_waiting = get_jiffies_64();
+	waiting_every = WAITING_EVERY;
+	last_busy = get_jiffies_64() - MEASURE_FOR - 1;
+	last_pressed = last_busy;
 	last_scan = (u32)jiffies - SCAN_EVERY - 1;
 	queue_delayed_work(queue, &estimator_work, 0);
 	return 0;
@@ -444,6 +529,8 @@ napi_poll:
 	unregister_trace_napi_poll(on_napi_poll, NULL);
 	tracepoint_synchronize_unregister();
 	cancel_delayed_work_sync(&estimator_work);
+	pflow_probes_watch(false, false);
+	pflow_threads_watch(false, false);
 queue:
 	destroy_workqueue(queue);
 	return err;
@@ -468,6 +555,7 @@ void pflow_overload_teardown(void)
 		WRITE_ONCE(per_cpu_ptr(&pflow_load, cpu)->watch, 0);
 	sampling = false;
 	pflow_probes_watch(false, false);
+	pflow_threads_watch(false, false);
 }
 
 /**

@@ -105,6 +105,49 @@ static void note_tcp(int cpu, u8 rank, u32 now)
 		WRITE_ONCE(load->tcp_at, now);
 }
 
+/* Does the peer run on this host? Then what is lost for want of its CPU is its own. */
+static bool peer_is_local(const struct sock *sk)
+{
+	const struct inet_sock *inet = inet_sk(sk);
+
+	if (READ_ONCE(sk->sk_rx_dst_ifindex) == LOOPBACK_IFINDEX)
+		return true;
+#if IS_ENABLED(CONFIG_IPV6)
+	if (sk->sk_family == AF_INET6 && !ipv6_addr_v4mapped(&sk->sk_v6_daddr))
+		return ipv6_addr_loopback(&sk->sk_v6_daddr) ||
+		       ipv6_addr_equal(&sk->sk_v6_daddr, &sk->sk_v6_rcv_saddr);
+#endif
+	return ipv4_is_loopback(inet->inet_daddr) || inet->inet_daddr == inet->inet_rcv_saddr;
+}
+
+/* Where a TCP receiver runs, and where it is sent to. */
+static void note_stream(const struct sock *sk, u8 rank, unsigned int cpu)
+{
+	u32 now = jiffies;
+
+	note_tcp(cpu, rank, now);
+	note_tcp(READ_ONCE(sk->sk_incoming_cpu), rank, now);
+}
+
+/**
+ * pflow_owner_accepts() - current accepts a connection
+ * @sk: it; the caller holds it
+ *
+ * Who accepts will receive, and may have to wait long before it is seen to.
+ *
+ * Context: RCU read side, process context, preemption may be off.
+ */
+void pflow_owner_accepts(struct sock *sk)
+{
+	u8 rank = pflow_task_rank(current);
+
+	pflow_owner_holds(sk, current, 0);
+	if (peer_is_local(sk))
+		return;
+	pflow_thread_receives(rank, true);
+	note_stream(sk, rank, raw_smp_processor_id());
+}
+
 /**
  * pflow_owner_receives() - current is about to receive on a socket
  * @sk: the process's socket; the caller holds it
@@ -122,9 +165,11 @@ void pflow_owner_receives(struct sock *sk)
 	if (!entry)
 		return;
 	pflow_task_priority(current, &priority);
-	if (entry->protocol == IPPROTO_TCP) {
-		note_tcp(cpu, priority.rank, now);
-		note_tcp(READ_ONCE(sk->sk_incoming_cpu), priority.rank, now);
+	if (entry->protocol != IPPROTO_TCP) {
+		pflow_thread_receives(priority.rank, false);
+	} else if (!peer_is_local(sk)) {
+		pflow_thread_receives(priority.rank, true);
+		note_stream(sk, priority.rank, cpu);
 	}
 	if (READ_ONCE(entry->pid) == current->pid && READ_ONCE(entry->rank) == priority.rank &&
 	    READ_ONCE(entry->learnt) == PFLOW_RECEIVES) {

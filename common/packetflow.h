@@ -43,6 +43,8 @@ enum pflow_learnt {
 	PFLOW_RECEIVES,		/* was seen receiving */
 };
 
+#define PFLOW_CPU_UNKNOWN	U16_MAX
+
 /* Bits of pflow_sock.flags, changed by set_bit() and clear_bit(). */
 enum pflow_sock_flag {
 	PFLOW_SOCK_DS,		/* paper: socket-level drops are happening */
@@ -65,20 +67,12 @@ struct pflow_sock {
 	unsigned long flags;		/* enum pflow_sock_flag */
 	u8 rank;			/* effective priority, pflow_rank() */
 	u8 learnt;			/* enum pflow_learnt */
-	u16 run_cpu;			/* where the owner received last */
+	u16 run_cpu;			/* where the owner received last, or PFLOW_CPU_UNKNOWN */
 	u32 rate;			/* packets/s sent to this socket */
 	u32 window_start;		/* jiffies; the paper's time */
-	u32 window_packets;
-	union {
-		struct {		/* UDP; see pf_filter/judge.c */
-			u32 over_since;	/* jiffies, odd, since fuller than T; or 0 */
-			u32 room;	/* bytes that surely fit */
-		};
-		struct {		/* TCP; see pf_filter/stream.c */
-			u32 waited_us;	/* for a CPU, by the owner, in all */
-			u32 waited_at;	/* jiffies when that was seen */
-		};
-	};
+	u32 arrived;			/* packets sent to this socket, while counted */
+	u32 lost;			/* of these, such as found it full while it was read */
+	u32 room;			/* bytes that surely fit; see pf_filter/judge.c */
 
 	/* Written by drops and by whoever holds the socket; read by people. */
 	atomic_t early[PFLOW_DROPS] ____cacheline_aligned;
@@ -86,8 +80,7 @@ struct pflow_sock {
 	u32 rmem;			/* bytes the kernel drops on */
 	u32 rcvbuf;			/* bytes */
 	u32 drops;			/* sk_drops, early drops included */
-	u32 harm_window;		/* pf_filter's window in which @harm_ns was lost */
-	u32 harm_ns;			/* that long its sender takes to send it */
+	u32 window_arrived;		/* @arrived when the window began */
 
 	/* Who receives; changed under the bucket's lock. */
 	u32 last_received;		/* jiffies, by the owner */
@@ -161,6 +154,7 @@ void pflow_sock_settle(struct pflow_sock *entry, struct sock *sk);
  * @since: jiffies at which looking began
  * @sampled: they are counted, so that rates are known at peace too
  * @polled: packets taken from devices, accumulated
+ * @device_polls: polls of devices that brought packets, accumulated
  * @until: jiffies at which pressure ends unless it is raised again
  * @resting: under pressure, but looking does not pay; until @rest_until
  * @rest_until: jiffies
@@ -171,6 +165,8 @@ void pflow_sock_settle(struct pflow_sock *entry, struct sock *sk);
  * @chain_start: local_clock() of the first of those polls
  * @chain_last: local_clock() of the newest
  * @standing_ns: time during which a receive queue stood full, accumulated
+ * @softirq_ns: time that softirqs took for receiving, accumulated while that is measured
+ * @packet_ns: of that time what a packet takes, dropped early or not; lately
  * @lost: packets seen lost before the protocol stack, accumulated
  *
  * Written by the CPU itself, but for @sampled, @until, @pressed and @lost,
@@ -187,6 +183,7 @@ struct pflow_load {
 	};
 	u32 since;
 	u32 polled;
+	u32 device_polls;
 	u32 until;
 	u32 rest_until;
 	bool resting;
@@ -198,6 +195,8 @@ struct pflow_load {
 	u64 chain_start;
 	u64 chain_last;
 	u64 standing_ns;
+	u64 softirq_ns;
+	u32 packet_ns;
 };
 
 DECLARE_PER_CPU_ALIGNED(struct pflow_load, pflow_load);
@@ -221,6 +220,64 @@ static inline void pflow_load_renew(void)
 		pflow_load_raise(smp_processor_id());
 }
 
+/* threads.c */
+#define PFLOW_THREADS	128	/* a power of two */
+
+/**
+ * struct pflow_thread - a thread that receives
+ * @pid: in the initial namespace; 0: this slot is free
+ * @born: pflow_task_born(), as ids are used again
+ * @seen: jiffies when it was last seen receiving
+ * @streams_at: the same from a TCP socket
+ * @datagrams_at: the same from a UDP socket
+ * @rank: its own
+ * @cpu: where it runs, or waits to
+ * @stolen_ns: time that softirqs took from it while it ran, accumulated
+ * @run: 0..65536, share of the time lately during which it ran
+ * @wait: the same during which it wanted to run, and did not
+ * @at_ns: local_clock() of the last sample, 0: none yet. This and what follows is the sampler's
+ * @sampled: @born of the thread that was sampled then
+ * @exec_seen_ns: its run time then, @stolen_ns included
+ * @wait_seen_ns: how long it had waited in the run queue then
+ * @stolen_seen_ns: @stolen_ns then
+ *
+ * It slept for the rest of the time.
+ */
+struct pflow_thread {
+	pid_t pid;
+	u32 born;
+	u32 seen;
+	u32 streams_at;
+	u32 datagrams_at;
+	u8 rank;
+	u16 cpu;
+	u64 stolen_ns;
+	u32 run;
+	u32 wait;
+	u64 at_ns;
+	u32 sampled;
+	u64 exec_seen_ns;
+	u64 wait_seen_ns;
+	u64 stolen_seen_ns;
+};
+
+extern struct pflow_thread pflow_threads[PFLOW_THREADS];
+struct pflow_thread *pflow_thread_find(pid_t pid);
+void pflow_threads_sample(void);
+
+/**
+ * pflow_lately() - was that so lately?
+ * @at: jiffies when a thread was last seen doing something; 0: never
+ *
+ * Receive calls are looked at for a tenth of a second in each.
+ *
+ * Context: any. Return: whether it was.
+ */
+static inline bool pflow_lately(u32 at)
+{
+	return at && time_before32((u32)jiffies, at + 3 * HZ);
+}
+
 /* estimate.c */
 #define PFLOW_WINDOW	(HZ / 50)	/* 20 ms */
 
@@ -237,9 +294,8 @@ void pflow_sock_window(struct pflow_sock *entry, unsigned int packets);
  */
 static inline void pflow_sock_arrival(struct pflow_sock *entry, unsigned int packets)
 {
-	if (likely((u32)jiffies - READ_ONCE(entry->window_start) < PFLOW_WINDOW))
-		WRITE_ONCE(entry->window_packets, READ_ONCE(entry->window_packets) + packets);
-	else
+	WRITE_ONCE(entry->arrived, READ_ONCE(entry->arrived) + packets);
+	if (unlikely((u32)jiffies - READ_ONCE(entry->window_start) >= PFLOW_WINDOW))
 		pflow_sock_window(entry, packets);
 }
 

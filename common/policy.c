@@ -54,6 +54,27 @@ int pflow_rank_prio(u8 rank)
 EXPORT_SYMBOL_GPL(pflow_rank_prio);
 
 /**
+ * pflow_rank_weight() - a rank's share of a CPU beside others, as the scheduler has it for nice
+ * @rank: 0..140; above nice all weigh as nice -20
+ *
+ * A nice level is a fifth less or a quarter more: nice 0 weighs 1024, nice 5 a third and nice
+ * 10 a tenth of it.
+ *
+ * Context: any. Return: the weight.
+ */
+u32 pflow_rank_weight(u8 rank)
+{
+	u32 weight = 1024, i;
+
+	for (i = PFLOW_RANK_NICE0; i < rank && i < PFLOW_RANK_RT_BASE; i++)
+		weight += weight / 4;
+	for (i = PFLOW_RANK_NICE0; i > rank; i--)
+		weight -= weight / 5;
+	return weight;
+}
+EXPORT_SYMBOL_GPL(pflow_rank_weight);
+
+/**
  * pflow_rate_update() - receive rate of a socket after one more stretch
  * @rate: packets/s so far; 0 where nothing is known
  * @packets: packets in the stretch

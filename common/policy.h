@@ -17,6 +17,8 @@
 #include <linux/math64.h>
 #include <linux/types.h>
 
+#define PFLOW_ONE	65536u	/* a share of 1 in fixed point */
+
 /* How a task is scheduled, from least to most important. */
 enum pflow_class {
 	PFLOW_CLASS_IDLE,
@@ -42,6 +44,7 @@ enum pflow_class {
 
 u8 pflow_rank(enum pflow_class class, int nice, unsigned int rt_priority);
 int pflow_rank_prio(u8 rank);
+u32 pflow_rank_weight(u8 rank);
 u32 pflow_rate_update(u32 rate, u32 packets, u32 elapsed_us);
 
 /**

@@ -55,9 +55,14 @@ static int on_bind(struct kprobe *kp, struct pt_regs *regs)
 /* __inet_accept(struct socket *sock, struct socket *newsock, struct sock *newsk) */
 static int on_accept(struct kprobe *kp, struct pt_regs *regs)
 {
+	struct sock *sk = (struct sock *)regs_get_kernel_argument(regs, 2);
+
 	/* newsock has its file already, but newsk is grafted onto it only now. */
-	if (socket_argument(regs, 1)->file)
-		learn_holder((struct sock *)regs_get_kernel_argument(regs, 2));
+	if (!socket_argument(regs, 1)->file || !sk || (current->flags & PF_KTHREAD))
+		return 0;
+	rcu_read_lock();
+	pflow_owner_accepts(sk);
+	rcu_read_unlock();
 	return 0;
 }
 

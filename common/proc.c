@@ -87,6 +87,22 @@ static void show_address(struct seq_file *m, const struct in6_addr *address, u16
 		seq_printf(m, " [%pI6c]:%u", address, port);
 }
 
+/*
+ * What receiving costs, in thousandths of a CPU: the owner's own run time and the softirqs for
+ * the packets; and how much of the time the owner waits. As far as that is measured.
+ */
+static void show_usage(struct seq_file *m, const struct pflow_sock *entry)
+{
+	const struct pflow_thread *thread = pflow_thread_find(READ_ONCE(entry->pid));
+	unsigned int cpu = READ_ONCE(entry->run_cpu);
+	u32 packet_ns = cpu < nr_cpu_ids && cpu_possible(cpu) ?
+			READ_ONCE(per_cpu_ptr(&pflow_load, cpu)->packet_ns) : 0;
+
+	seq_printf(m, " %u %llu %u\n", thread ? READ_ONCE(thread->run) * 1000 / PFLOW_ONE : 0,
+		   div_u64((u64)READ_ONCE(entry->rate) * packet_ns, NSEC_PER_MSEC),
+		   thread ? READ_ONCE(thread->wait) * 1000 / PFLOW_ONE : 0);
+}
+
 static void show_socket(struct pflow_sock *entry, void *data)
 {
 	struct seq_file *m = data;
@@ -106,7 +122,7 @@ static void show_socket(struct pflow_sock *entry, void *data)
 	show_address(m, &remote, remote_port);
 	seq_printf(m, " %u %d", entry->netns, READ_ONCE(entry->pid));
 	show_comm(m, READ_ONCE(entry->pid));
-	seq_printf(m, " %s %d %u %u %u %u %u %u %u %u %u %u %u %u\n",
+	seq_printf(m, " %s %d %u %u %u %u %u %u %u %u %u %u %u %u",
 		   READ_ONCE(entry->learnt) == PFLOW_RECEIVES ? "receives" : "holds",
 		   pflow_rank_prio(READ_ONCE(entry->rank)), READ_ONCE(entry->rank),
 		   jiffies_to_msecs((u32)jiffies - READ_ONCE(entry->window_start)),
@@ -117,6 +133,7 @@ static void show_socket(struct pflow_sock *entry, void *data)
 		   atomic_read(&entry->early[PFLOW_DROP_OVERLOAD]),
 		   atomic_read(&entry->early[PFLOW_DROP_HARM]),
 		   atomic_read(&entry->early[PFLOW_DROP_FULL]));
+	show_usage(m, entry);
 }
 
 /* A position is a hash chain, plus one for the heading. */
@@ -140,7 +157,7 @@ static void sockets_stop(struct seq_file *m, void *v)
 static int sockets_show(struct seq_file *m, void *v)
 {
 	if (v == SEQ_START_TOKEN)
-		seq_puts(m, "proto local remote netns owner comm learnt prio rank age_ms rate ds pp grows rmem rcvbuf drops early_overload early_harm early_full\n");
+		seq_puts(m, "proto local remote netns owner comm learnt prio rank age_ms rate ds pp grows rmem rcvbuf drops early_overload early_harm early_full run softirq wait\n");
 	else
 		pflow_table_bucket(*(loff_t *)v - 1, show_socket, m);
 	return 0;

@@ -197,10 +197,12 @@ static struct pflow_sock *entry_make(struct sock *sk, u64 cookie)
 	entry->family = sk->sk_family;
 	entry->protocol = sk->sk_protocol;
 	entry->netns = sock_net(sk)->ns.inum;
+	entry->run_cpu = PFLOW_CPU_UNKNOWN;
 	entry->window_start = jiffies;
 	entry->last_seen = jiffies;
 	entry->last_received = jiffies;
-	entry->drained = jiffies;
+	entry->drained = jiffies - PFLOW_HOLD - 1;
+	entry->room = U32_MAX;		/* not known: what follows a first look is no relief */
 	atomic_inc(&used);
 	return entry;
 }

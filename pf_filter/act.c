@@ -15,9 +15,6 @@
 #include "../common/compat/compat.h"
 #include "filter.h"
 
-#define CREATE_TRACE_POINTS
-#include "trace.h"
-
 /*
  * Each cause counts what is its own, and for that alone the functions below are not the
  * same to the compiler, which else would make one of two.

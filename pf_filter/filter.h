@@ -17,7 +17,9 @@
 /* knobs.c */
 enum {
 	FILTER_KNOB_MODE,
+	FILTER_KNOB_SHED,
 	FILTER_KNOB_FLOOR,
+	FILTER_KNOB_FLOOR_SHARE,
 	FILTER_KNOB_EXEMPT,
 	FILTER_KNOBS,
 };
@@ -25,6 +27,11 @@ enum {
 enum {
 	FILTER_MODE_ENFORCE,
 	FILTER_MODE_OBSERVE,
+};
+
+enum {
+	FILTER_SHED_RANK,
+	FILTER_SHED_FULL,
 };
 
 extern struct pflow_knob filter_knobs[FILTER_KNOBS];
@@ -109,10 +116,6 @@ int filter_control_setup(void);
 void filter_control_teardown(void);
 void filter_control_status(struct seq_file *m);
 void filter_control_metrics(struct seq_file *m);
-
-/* stream.c */
-int filter_stream_setup(void);
-void filter_stream_teardown(void);
 
 /* hook.c */
 void filter_looks(int cpu, u64 *dropped, u64 *passed);

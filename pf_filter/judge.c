@@ -20,36 +20,6 @@
 #include "../common/compat/compat.h"
 #include "filter.h"
 
-#define OVER_FOR	msecs_to_jiffies(50)
-#define OVER_STALE	HZ		/* nobody looked meanwhile */
-#define ABOUT_TO_NS	(NSEC_PER_SEC / HZ / 32)	/* weighs a 32nd of the time */
-#define RATE_LEAST	1000	/* packets/s */
-
-/* The paper's T, one half: fuller than that for a while is trouble too, told now and then. */
-static noinline bool stays_over(struct pflow_sock *entry, const struct sock *sk)
-{
-	bool over = pflow_udp_waiting(sk) > (u32)READ_ONCE(sk->sk_rcvbuf) / 2;
-	u32 since = READ_ONCE(entry->over_since);
-	u32 now = (u32)jiffies | 1;
-	u32 fresh;
-
-	if (!over) {
-		if (since)
-			WRITE_ONCE(entry->over_since, 0);
-		return false;
-	}
-	if (!since || time_after32(now, since + OVER_STALE)) {
-		WRITE_ONCE(entry->over_since, now);
-		return false;
-	}
-	if (!time_after32(now, since + OVER_FOR))
-		return false;
-	/* Stays over, and is watched: as fresh as can be. */
-	fresh = (now - OVER_FOR - 2) | 1;
-	WRITE_ONCE(entry->over_since, fresh);
-	return since != fresh;
-}
-
 /*
  * Is the receiver at it? A socket that nobody reads overflows too, but not
  * since others take the CPU.
@@ -58,15 +28,9 @@ static bool receiving(const struct pflow_sock *entry)
 {
 	u32 now = jiffies;
 
-	return READ_ONCE(entry->learnt) == PFLOW_RECEIVES &&
-	       (time_before32(now, READ_ONCE(entry->last_received) + PFLOW_HOLD) ||
-		time_before32(now, READ_ONCE(entry->drained) + PFLOW_HOLD));
-}
-
-/* A loss weighs the more the less the receiver is sent; little if its rate is not known. */
-static u64 time_to_send(const struct pflow_sock *entry, unsigned int packets)
-{
-	return (u64)packets * (NSEC_PER_SEC / max_t(u32, READ_ONCE(entry->rate), RATE_LEAST));
+	return time_before32(now, READ_ONCE(entry->drained) + PFLOW_HOLD) ||
+	       (READ_ONCE(entry->learnt) == PFLOW_RECEIVES &&
+		time_before32(now, READ_ONCE(entry->last_received) + PFLOW_HOLD));
 }
 
 static void note_socket_drops(struct pflow_sock *entry, bool dropping)
@@ -82,7 +46,8 @@ static void note_socket_drops(struct pflow_sock *entry, bool dropping)
 /* B1; a packet survives it with what the controllers leave its receiver. */
 static enum filter_outcome judge_rank(const struct filter_packet *packet, u16 level)
 {
-	if (packet->loopback)
+	if (packet->loopback ||
+	    READ_ONCE(filter_knobs[FILTER_KNOB_SHED].value) == FILTER_SHED_FULL)
 		return FILTER_PASS;
 	return filter_control_ask(packet->entry, level, packet->packets);
 }
@@ -125,21 +90,20 @@ static void take_room(struct pflow_sock *entry, u32 truesize)
 	WRITE_ONCE(entry->room, room - min(room, truesize));
 }
 
-/* B2, and what a full or filling buffer tells of the receiver. */
+/* B2, and what a full buffer tells of the receiver. */
 static enum filter_outcome judge_socket(const struct filter_packet *packet, u16 level)
 {
 	struct pflow_sock *entry = packet->entry;
 
 	note_socket_drops(entry, packet->full);
-	if ((packet->full || stays_over(entry, packet->sk)) && receiving(entry)) {
-		u64 ns = packet->full ? time_to_send(entry, packet->packets) : ABOUT_TO_NS;
-
-		filter_control_harm(entry, level, ns);
-	}
+	if (packet->full && !packet->loopback && receiving(entry))
+		filter_control_harm(entry, level, packet->packets);
 	if (!packet->full) {
 		measure_room(entry, packet->sk, least_truesize(packet));
 		return FILTER_PASS;
 	}
+	if (READ_ONCE(entry->room))
+		WRITE_ONCE(entry->room, 0);
 	pflow_load_renew();
 	return test_bit(PFLOW_SOCK_GROWS, &entry->flags) ? FILTER_PASS : FILTER_DROP_FULL;
 }

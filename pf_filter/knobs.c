@@ -4,6 +4,8 @@
 
 static const char * const modes[] = { "enforce", "observe", NULL };
 
+static const char * const sheds[] = { "rank", "full", NULL };
+
 #define EXEMPT_DEFAULT	"68,546,from:53,from:123"
 
 struct pflow_knob filter_knobs[FILTER_KNOBS] = {
@@ -12,11 +14,22 @@ struct pflow_knob filter_knobs[FILTER_KNOBS] = {
 		.help =
 		"observe decides and counts but drops nothing; try it before you enforce",
 	},
+	[FILTER_KNOB_SHED] = {
+		.name = "shed", .unit = "rank or full", .choices = sheds,
+		.help =
+		"full sheds nobody for the sake of others: dropped early is only what a full socket would drop anyway",
+	},
 	[FILTER_KNOB_FLOOR] = {
 		.name = "floor", .unit = "packets/s",
 		.max = 1000000, .fallback = 100, .value = 100,
 		.help =
 		"what a receiver gets however unimportant it is; 0 lets it starve",
+	},
+	[FILTER_KNOB_FLOOR_SHARE] = {
+		.name = "floor_share", .unit = "percent",
+		.max = 100, .fallback = 0, .value = 0,
+		.help =
+		"of the CPU that its nice level gives it among all receivers there, so much a receiver gets at least; 0 leaves it at floor",
 	},
 	[FILTER_KNOB_EXEMPT] = {
 		.name = "exempt", .unit = "ports, e.g. 68,5060-5069,from:53; or none",
@@ -31,6 +44,10 @@ module_param_cb(mode, &pflow_knob_param_ops, &filter_knobs[FILTER_KNOB_MODE], 04
 MODULE_PARM_DESC(mode, "enforce or observe (default enforce)");
 module_param_cb(floor, &pflow_knob_param_ops, &filter_knobs[FILTER_KNOB_FLOOR], 0444);
 MODULE_PARM_DESC(floor, "packets/s that every receiver keeps (default 100)");
+module_param_cb(shed, &pflow_knob_param_ops, &filter_knobs[FILTER_KNOB_SHED], 0444);
+MODULE_PARM_DESC(shed, "rank or full (default rank)");
+module_param_cb(floor_share, &pflow_knob_param_ops, &filter_knobs[FILTER_KNOB_FLOOR_SHARE], 0444);
+MODULE_PARM_DESC(floor_share, "percent of its share by nice that every receiver keeps (default 0)");
 module_param_cb(exempt, &pflow_knob_param_ops, &filter_knobs[FILTER_KNOB_EXEMPT], 0444);
 MODULE_PARM_DESC(exempt, "ports never judged (default " EXEMPT_DEFAULT ")");
 

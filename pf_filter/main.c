@@ -13,25 +13,15 @@ static int filter_start(void)
 
 	if (err)
 		return err;
-	err = filter_stream_setup();
-	if (err)
-		goto control;
 	err = filter_hook_setup();
 	if (err)
-		goto stream;
-	return 0;
-
-stream:
-	filter_stream_teardown();
-control:
-	filter_control_teardown();
+		filter_control_teardown();
 	return err;
 }
 
 static void filter_stop(void)
 {
 	filter_hook_teardown();
-	filter_stream_teardown();
 	filter_control_teardown();
 }
 

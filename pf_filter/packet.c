@@ -5,10 +5,11 @@
  * packet less than in pieces, and an early drop cheaper than nftables'. In the
  * order in which each part uses the ones before it.
  */
+#include "order.c"
+#include "harm.c"
 #include "control.c"
 #include "recall.c"
 #include "classify.c"
 #include "judge.c"
 #include "act.c"
-#include "stream.c"
 #include "hook.c"

@@ -1,25 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/*
- * Policy of pf_filter; see policy.h.
- *
- * The controller is an integrator with a leak. Full pressure drives the cut up
- * one level in RISE_US; it sinks all the time, one level in FALL_US. The climb
- * is fast because a full receive queue costs everybody its packets; the slow way
- * down is the damping, and the ratio of the two is the pressure at which the cut
- * comes to rest: RISE_US / FALL_US, a little more than one percent. So the cut
- * stands where the more important receivers lose about that much, and where they
- * lose less to begin with nobody is shed. A CPU with time to spare needs no
- * shedding at all, and is let go in a fraction of the time.
- */
+/* Policy of pf_filter; see policy.h. */
 #include "policy.h"
 
-#define RISE_US		50000u		/* one level up at full pressure */
-#define FALL_US		4000000u	/* one level down */
-#define FALL_SPARE_US	250000u		/* the same, with time to spare */
-#define STEP_MAX_US	100000u		/* a late tick counts no longer than this */
-#define BEARABLE	(PFLOW_ONE / 10)	/* share of what a receiver is sent */
-#define HARMED_US	50000u
+#define STOOD_LONG_US	250000u		/* a queue that clears sooner is a burst, caught up with */
+#define STOOD_DRAIN	8		/* what it stood counts for so many times as long */
 #define WORTH		8		/* one in so many: about what looking costs, in drops */
+#define PFLOW_FLOOR_MOST	1000000u
 #define FEW		256		/* packets that cost nothing to speak of */
 
 static u32 min_u32(u32 a, u32 b)
@@ -27,8 +13,26 @@ static u32 min_u32(u32 a, u32 b)
 	return a < b ? a : b;
 }
 
-/* How far up the order the cut stands: levels passed, plus the share. */
-static u32 cut_position(struct pflow_cut cut, const u16 *levels, unsigned int nr_levels)
+/**
+ * pflow_cut_most() - how far up the order a cut may reach
+ * @nr_levels: levels that may be shed
+ *
+ * Context: any. Return: the most, in levels of PFLOW_ONE.
+ */
+u32 pflow_cut_most(unsigned int nr_levels)
+{
+	return nr_levels ? nr_levels * PFLOW_ONE - 1 : 0;
+}
+
+/**
+ * pflow_cut_reach() - how far up the order a cut stands
+ * @cut: it
+ * @levels: levels in use, ascending, each once
+ * @nr_levels: how many
+ *
+ * Context: any. Return: levels passed, in PFLOW_ONE, plus the share of the one it stands on.
+ */
+u32 pflow_cut_reach(struct pflow_cut cut, const u16 *levels, unsigned int nr_levels)
 {
 	unsigned int i = 0;
 
@@ -40,74 +44,52 @@ static u32 cut_position(struct pflow_cut cut, const u16 *levels, unsigned int nr
 }
 
 /**
- * pflow_cut_step() - move the cut by what one control interval saw
- * @cut: where it stands
- * @pressure: 0..65536, share of the interval, or of what a receiver was sent,
- *	that was lost to overload
- * @spare: the CPU has time to spare
- * @elapsed_us: length of the interval, microseconds
- * @levels: levels that may be shed, ascending, each once
+ * pflow_cut_at() - the cut that reaches so far
+ * @reach: as of pflow_cut_reach()
+ * @levels: levels in use, ascending, each once
  * @nr_levels: how many; with none there is nobody to shed and nothing is cut
  *
- * The probability of a drop follows the amount of receive-time drops, as in
- * section 3.1.1 of the paper, but through its integral, and level by level.
- *
- * Context: any. Return: the new cut, on one of @levels or zero.
+ * Context: any. Return: the cut, on one of @levels or zero.
  */
-struct pflow_cut pflow_cut_step(struct pflow_cut cut, u32 pressure, bool spare, u32 elapsed_us,
-				const u16 *levels, unsigned int nr_levels)
+struct pflow_cut pflow_cut_at(u32 reach, const u16 *levels, unsigned int nr_levels)
 {
-	u32 top = nr_levels * PFLOW_ONE;
-	u32 position = cut_position(cut, levels, nr_levels);
-	u32 dt = min_u32(elapsed_us, STEP_MAX_US);
-	struct pflow_cut next = { 0, 0 };
-	u32 rise, fall;
+	struct pflow_cut cut = { 0, 0 };
 
-	rise = div_u64((u64)min_u32(pressure, PFLOW_ONE) * dt, RISE_US);
-	fall = div_u64((u64)PFLOW_ONE * dt, spare ? FALL_SPARE_US : FALL_US);
-	position += min_u32(rise, PFLOW_ONE);
-	position -= min_u32(position, fall);
-	if (!nr_levels || !position)
-		return next;
-	if (position >= top)
-		position = top - 1;
-	next.level = levels[position / PFLOW_ONE];
-	next.share = position % PFLOW_ONE;
-	return next;
+	reach = min_u32(reach, pflow_cut_most(nr_levels));
+	if (!reach)
+		return cut;
+	cut.level = levels[reach / PFLOW_ONE];
+	cut.share = reach % PFLOW_ONE;
+	return cut;
 }
 
 /**
- * pflow_harm_step() - add up what a receiver loses beyond what is bearable
- * @harm_us: the sum so far, microseconds
- * @loss: 0..65536, share that it lost in this interval
+ * pflow_stood_step() - add up for how long a queue has stood
+ * @stood_us: the sum so far, microseconds
+ * @stands: whether it did in this interval
  * @elapsed_us: length of the interval, microseconds
  *
- * A cumulative sum: what is lost beyond a tenth adds to it, what stays below takes
- * from it. So a great loss counts at once and one just beyond in a second, and one
- * that only now and then goes beyond does not count.
+ * What it stood is forgotten more slowly than it adds up, or a queue that stands half of the
+ * time would never be answered.
  *
  * Context: any. Return: the new sum, bounded.
  */
-u32 pflow_harm_step(u32 harm_us, u32 loss, u32 elapsed_us)
+u32 pflow_stood_step(u32 stood_us, bool stands, u32 elapsed_us)
 {
-	u32 dt = min_u32(elapsed_us, STEP_MAX_US);
-	u32 more = div_u64((u64)min_u32(loss, PFLOW_ONE) * dt, PFLOW_ONE);
-	u32 less = div_u64((u64)BEARABLE * dt, PFLOW_ONE);
-
-	harm_us = min_u32(harm_us, 2 * HARMED_US) + more;
-	harm_us -= min_u32(harm_us, less);
-	return min_u32(harm_us, 2 * HARMED_US);
+	if (stands)
+		return min_u32(stood_us + min_u32(elapsed_us, STOOD_LONG_US), 2 * STOOD_LONG_US);
+	return stood_us - min_u32(stood_us, elapsed_us / STOOD_DRAIN + 1);
 }
 
 /**
- * pflow_harmed() - does a receiver lose enough to shed others for it?
- * @harm_us: from pflow_harm_step()
+ * pflow_stood_long() - has a queue stood for longer than a burst?
+ * @stood_us: from pflow_stood_step()
  *
- * Context: any. Return: whether it does.
+ * Context: any. Return: whether it has.
  */
-bool pflow_harmed(u32 harm_us)
+bool pflow_stood_long(u32 stood_us)
 {
-	return harm_us >= HARMED_US;
+	return stood_us >= STOOD_LONG_US;
 }
 
 /**
@@ -126,20 +108,25 @@ bool pflow_worth(u64 dropped, u64 passed)
 }
 
 /**
- * pflow_relieved() - has shedding others helped a receiver?
- * @before: 0..65536, share that it lost when it began
- * @after: 0..65536, share that it loses now
+ * pflow_floor() - what a receiver may have however unimportant it is
+ * @floor: packets/s that everybody may have
+ * @percent: of its share by weight, so much too
+ * @weight: its own
+ * @weights: of all receivers on the CPU together
+ * @packet_ns: what a packet of it costs the CPU, its own work included; 0: not known
  *
- * It has if it loses half as much, or receives a tenth more.
- *
- * Context: any. Return: whether it has.
+ * Context: any. Return: packets/s.
  */
-bool pflow_relieved(u32 before, u32 after)
+u32 pflow_floor(u32 floor, u32 percent, u32 weight, u32 weights, u32 packet_ns)
 {
-	u32 got = PFLOW_ONE - min_u32(before, PFLOW_ONE);
-	u32 gets = PFLOW_ONE - min_u32(after, PFLOW_ONE);
+	u64 share_ns;
 
-	return after <= before / 2 || gets > got + got / 10;
+	if (!percent || !packet_ns || !weights)
+		return floor;
+	share_ns = div_u64((u64)10000000 * min_u32(percent, 100) * min_u32(weight, weights),
+			   weights);
+	share_ns = div_u64(share_ns, packet_ns);
+	return share_ns > floor ? min_u32(share_ns, PFLOW_FLOOR_MOST) : floor;
 }
 
 /**

@@ -4,8 +4,8 @@
  *
  * Receivers on a CPU stand in order of their level (common/policy.h). A *cut*
  * is a place in that order: receivers below it are held at the floor, the
- * receivers on it are shed in part, those above it not at all. Overload moves
- * the cut up, quiet moves it down; see pflow_cut_step().
+ * receivers on it are shed in part, those above it not at all. How far a cut
+ * reaches up the order is a measure on trial (common/trial.h).
  *
  * Plain numbers only; compiled unchanged into the user-space tests.
  *
@@ -15,8 +15,6 @@
 #define _PFLOW_FILTER_POLICY_H
 
 #include "../common/policy.h"
-
-#define PFLOW_ONE	65536u	/* a share of 1 in fixed point */
 
 /**
  * struct pflow_cut - how far shedding reaches up the order of receivers
@@ -30,12 +28,13 @@ struct pflow_cut {
 	u16 share;
 };
 
-struct pflow_cut pflow_cut_step(struct pflow_cut cut, u32 pressure, bool spare, u32 elapsed_us,
-				const u16 *levels, unsigned int nr_levels);
-u32 pflow_harm_step(u32 harm_us, u32 loss, u32 elapsed_us);
-bool pflow_harmed(u32 harm_us);
+u32 pflow_cut_reach(struct pflow_cut cut, const u16 *levels, unsigned int nr_levels);
+struct pflow_cut pflow_cut_at(u32 reach, const u16 *levels, unsigned int nr_levels);
+u32 pflow_cut_most(unsigned int nr_levels);
+u32 pflow_stood_step(u32 stood_us, bool stands, u32 elapsed_us);
+bool pflow_stood_long(u32 stood_us);
 bool pflow_worth(u64 dropped, u64 passed);
-bool pflow_relieved(u32 before, u32 after);
+u32 pflow_floor(u32 floor, u32 percent, u32 weight, u32 weights, u32 packet_ns);
 u32 pflow_keep(u32 share, u32 rate, u32 top_rate, u32 floor);
 
 /**

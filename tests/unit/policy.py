@@ -12,7 +12,13 @@ from typing import NamedTuple
 
 # Elsewhere when it is to be seen that these tests can fail: see tests/mutate.
 REPO = Path(os.environ.get("PACKETFLOW_POLICY", Path(__file__).resolve().parents[2]))
-SOURCES = ("common/policy.c", "pf_filter/policy.c", "pf_sched/policy.c", "pf_mm/policy.c")
+SOURCES = (
+    "common/policy.c",
+    "common/trial.c",
+    "pf_filter/policy.c",
+    "pf_sched/policy.c",
+    "pf_mm/policy.c",
+)
 
 ONE = 65536
 IDLE, NICE, RT, DEADLINE = range(4)
@@ -32,6 +38,53 @@ class _Cut(ctypes.Structure):
     _fields_ = (("level", ctypes.c_uint16), ("share", ctypes.c_uint16))
 
 
+class Trial(ctypes.Structure):
+    """A measure on trial: struct pflow_trial."""
+
+    reach: int
+    enough: int
+    limit: int
+    limit_us: int
+    backoff_us: int
+    hold_us: int
+    calm_us: int
+    futile_us: int
+    ask_us: int
+    asking_us: int
+    _fields_ = tuple(
+        (name, ctypes.c_uint32)
+        for name in (
+            "reach",
+            "enough",
+            "limit",
+            "limit_us",
+            "backoff_us",
+            "hold_us",
+            "calm_us",
+            "futile_us",
+            "ask_us",
+            "asking_us",
+            "with",
+        )
+    )
+
+    def copy(self) -> "Trial":
+        return Trial.from_buffer_copy(self)
+
+
+class Tick(ctypes.Structure):
+    """What one interval saw: struct pflow_trial_tick."""
+
+    harm: int
+    bearable: int
+    spare: int
+    most: int
+    elapsed_us: int
+    _fields_ = tuple(
+        (name, ctypes.c_uint32) for name in ("harm", "bearable", "spare", "most", "elapsed_us")
+    )
+
+
 @functools.cache
 def library() -> ctypes.CDLL:
     """Built with the undefined behaviour sanitizer, which ends the tests if it finds any."""
@@ -45,11 +98,14 @@ def library() -> ctypes.CDLL:
         built = ctypes.CDLL(str(out))
     built.pflow_rank.restype = ctypes.c_uint8
     built.level.restype = ctypes.c_uint16
-    for name in ("pflow_rate_update", "cut_share", "pflow_keep", "pflow_harm_step"):
+    for name in ("pflow_rate_update", "cut_share", "pflow_keep", "pflow_cut_reach"):
         getattr(built, name).restype = ctypes.c_uint32
-    for name in ("pflow_harmed", "pflow_relieved", "pflow_worth", "pflow_fills"):
+    for name in ("pflow_cut_most", "pflow_stood_step"):
+        getattr(built, name).restype = ctypes.c_uint32
+    for name in ("pflow_stood_long", "pflow_worth", "pflow_fills"):
         getattr(built, name).restype = ctypes.c_bool
-    built.pflow_cut_step.restype = _Cut
+    built.pflow_cut_at.restype = _Cut
+    built.pflow_trial_step.restype = None
     for name in ("pflow_elect_most", "pflow_boost_levels", "pflow_place"):
         getattr(built, name).restype = ctypes.c_uint
     built.pflow_budget_step.restype = ctypes.c_int32
@@ -77,33 +133,43 @@ def rate_update(rate: int, packets: int, elapsed_us: int) -> int:
     return int(library().pflow_rate_update(*words))
 
 
-def cut_step(
-    cut: Cut, pressure: int, elapsed_us: int, levels: Sequence[int], spare: bool = False
-) -> Cut:
-    array = (ctypes.c_uint16 * max(len(levels), 1))(*levels)
-    words = ctypes.c_uint32(pressure), ctypes.c_bool(spare), ctypes.c_uint32(elapsed_us)
-    new = library().pflow_cut_step(_Cut(*cut), *words, array, ctypes.c_uint(len(levels)))
-    return Cut(new.level, new.share)
+def trial_step(trial: Trial, tick: Tick) -> None:
+    """Move the trial itself."""
+    library().pflow_trial_step(ctypes.byref(trial), ctypes.byref(tick))
+
+
+def _levels(levels: Sequence[int]) -> tuple[ctypes.Array[ctypes.c_uint16], ctypes.c_uint]:
+    return (ctypes.c_uint16 * max(len(levels), 1))(*levels), ctypes.c_uint(len(levels))
+
+
+def cut_reach(cut: Cut, levels: Sequence[int]) -> int:
+    return int(library().pflow_cut_reach(_Cut(*cut), *_levels(levels)))
+
+
+def cut_at(reach: int, levels: Sequence[int]) -> Cut:
+    cut = library().pflow_cut_at(ctypes.c_uint32(reach), *_levels(levels))
+    return Cut(cut.level, cut.share)
+
+
+def cut_most(levels: int) -> int:
+    return int(library().pflow_cut_most(ctypes.c_uint(levels)))
 
 
 def cut_share(cut: Cut, of: int) -> int:
     return int(library().cut_share(_Cut(*cut), ctypes.c_uint16(of)))
 
 
-def harm_step(harm_us: int, loss: int, elapsed_us: int) -> int:
-    return int(library().pflow_harm_step(*map(ctypes.c_uint32, (harm_us, loss, elapsed_us))))
+def stood_step(stood_us: int, stands: bool, elapsed_us: int) -> int:
+    words = ctypes.c_bool(stands), ctypes.c_uint32(elapsed_us)
+    return int(library().pflow_stood_step(ctypes.c_uint32(stood_us), *words))
 
 
-def harmed(harm_us: int) -> bool:
-    return bool(library().pflow_harmed(ctypes.c_uint32(harm_us)))
+def stood_long(stood_us: int) -> bool:
+    return bool(library().pflow_stood_long(ctypes.c_uint32(stood_us)))
 
 
 def worth(dropped: int, passed: int) -> bool:
     return bool(library().pflow_worth(ctypes.c_uint64(dropped), ctypes.c_uint64(passed)))
-
-
-def relieved(before: int, after: int) -> bool:
-    return bool(library().pflow_relieved(ctypes.c_uint32(before), ctypes.c_uint32(after)))
 
 
 def keep(share: int, rate: int, top_rate: int, floor: int) -> int:

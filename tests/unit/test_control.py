@@ -1,125 +1,176 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""The controller in a closed loop, with a model of a CPU that cannot keep up.
+"""The controller in a closed loop, with a model of a CPU that cannot keep up; see cpu.py."""
 
-The model: receivers offer packets; each tick the policy keeps some of each
-receiver's; dropping costs a part of what delivery costs; when what is left
-costs more than the CPU has, the queue stands and everybody, whoever it is,
-loses alike. That is what the modules see, without the noise.
-"""
-
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+import functools
 
 import pytest
-from unit.policy import ONE, Cut, cut_share, cut_step, keep, level, rank
+from unit.cpu import SECOND, TICK_US, Cpu, Rate, Receiver, Run, steady
+from unit.policy import ONE
 
-TICK_US = 10_000
-DROP_COST = 0.2
-SPARE = 7 / 8
-FLOOR = 100
+CAPACITY = 120_000
+FLOOD, FIRST = 45_000.0, 30_000.0
+TEN, FIVE, ZERO = range(3)
 
-LEVELS = [level(rank(1, nice)) for nice in (10, 5, 0)]
-
-Load = Callable[[float], Sequence[float]]
-
-
-@dataclass
-class Run:
-    """By tick: the cut's place, and what each receiver got, packets/s."""
-
-    cuts: list[float] = field(default_factory=list)
-    got: list[list[float]] = field(default_factory=list)
-    pressed: list[bool] = field(default_factory=list)
-
-    def mean(self, receiver: int, begin: float, end: float) -> float:
-        part = self.got[round(begin * 100) : round(end * 100)]
-        return sum(tick[receiver] for tick in part) / len(part)
+# What is not told from what is bearable, 0.5 %: a handful in a window moves nothing.
+KEPT = 0.01
+# Where nearly all of a level has to be shed, the cut swings by a third of it. A cut that stands
+# still costs the second receiver more than that costs the first: docs/performance.md.
+SWINGING = 0.032
 
 
-def simulate(load: Load, seconds: float, capacity: float, floor: int = FLOOR) -> Run:
-    """Receivers lowest first; the highest is served, never listed as one to shed."""
-    run, cut = Run(), Cut()
-    listed = LEVELS[:-1]
-    for tick in range(round(seconds * 100)):
-        rates = load(tick / 100)
-        kept = []
-        for one, rate in zip(LEVELS, rates, strict=True):
-            share = cut_share(cut, one)
-            kept.append(rate * keep(share, int(rate), int(rate), floor) / ONE)
-        cost = sum(kept) + DROP_COST * (sum(rates) - sum(kept))
-        through = min(1.0, capacity / cost) if cost else 1.0
-        run.got.append([part * through for part in kept])
-        run.pressed.append(cost > capacity)
-        spare = cost < SPARE * capacity
-        cut = cut_step(cut, ONE if cost > capacity else 0, TICK_US, listed, spare)
-        run.cuts.append(sum(other < cut.level for other in listed) + cut.share / ONE)
-    return run
+def three(ten: Rate, five: Rate, zero: Rate) -> list[Receiver]:
+    return [Receiver(10, ten), Receiver(5, five), Receiver(0, zero)]
 
 
-def steady(*rates: float) -> Load:
-    return lambda _: rates
+def on_off(period: float, part: float, on: float, off: float = 0) -> Rate:
+    return lambda now: on if now % period < period * part else off
 
 
-def test_a_step_is_answered_in_a_quarter_of_a_second() -> None:
-    run = simulate(steady(37_000, 37_000, 37_000), 5, capacity=60_000)
-    assert sum(run.pressed[25:125]) <= 4
-    assert run.mean(2, 0.25, 5) >= 0.98 * 37_000
-    assert run.mean(2, 1, 5) > run.mean(1, 1, 5) > run.mean(0, 1, 5) > 0
+def in_turn(*rates: tuple[float, float]) -> Rate:
+    """Until when, and how many a second."""
+    return lambda now: next(rate for until, rate in rates if now < until)
 
 
-@pytest.mark.parametrize("capacity", [60_000, 75_000, 90_000, 105_000])
-def test_it_settles_and_does_not_oscillate(capacity: float) -> None:
-    run = simulate(steady(37_000, 37_000, 37_000), 40, capacity)
-    late = run.cuts[1000:]
-    assert max(late) - min(late) < 0.25  # the saw's tooth, in levels
-    assert sum(run.pressed[1000:]) / len(late) < 0.05
-    sums = [sum(tick) for tick in run.got[1000:]]
-    assert min(sums) > 0.8 * max(sums)
+def ramp(to: float, seconds: float = 20) -> Rate:
+    return lambda now: min(now, seconds) / seconds * to
 
 
-@pytest.mark.parametrize("floor", [0, 100, 5_000])
-def test_the_lowest_keeps_its_floor_and_no_less(floor: int) -> None:
-    run = simulate(steady(37_000, 37_000, 37_000), 20, capacity=65_000, floor=floor)
-    assert run.mean(0, 10, 20) >= floor * 0.97
-    assert min(tick[0] for tick in run.got[200:]) >= floor * 0.9
+@functools.cache
+def loaded(ten: float, five: float, zero: float, seconds: float = 20, sheds: bool = True) -> Run:
+    return Cpu(CAPACITY, three(steady(ten), steady(five), steady(zero)), sheds=sheds).run(seconds)
+
+
+def settled(run: Run) -> float:
+    """Seconds from the first packet that the first loses until it loses next to none in 100 ms."""
+    at = [tick * TICK_US / SECOND for tick in range(len(run.ticks))]
+    onset = next(now for now, tick in zip(at, run.ticks, strict=True) if tick.lost[ZERO])
+    return (
+        next(now for now in at if now > onset and run.loses(ZERO, now, now + 0.1) <= KEPT) - onset
+    )
+
+
+STEPS = [(37_000.0, 37_000.0, 37_000.0), (FLOOD, FLOOD, FIRST), (50_000.0, 50_000.0, 28_000.0)]
+STEPS += [(10_000.0, 60_000.0, 37_000.0), (80_000.0, 10_000.0, 30_000.0)]
+
+
+@pytest.mark.parametrize("rates", STEPS)
+def test_a_step_is_answered(rates: tuple[float, float, float]) -> None:
+    run, without = loaded(*rates), loaded(*rates, sheds=False)
+    assert without.loses(ZERO, 1) > 0.1
+    assert settled(run) <= 0.3
+    assert run.loses(ZERO, 1) <= SWINGING
+    assert run.reads(TEN, 1) / 19 >= 98  # the floor
+
+
+@pytest.mark.parametrize("rates", STEPS)
+def test_it_settles_and_does_not_oscillate(rates: tuple[float, float, float]) -> None:
+    late = [tick.reach / ONE for tick in loaded(*rates).part(5)]
+    assert max(late) - min(late) < 0.35
+
+
+@pytest.mark.parametrize("rates", [rates for rates in STEPS if rates[0] >= rates[1]])
+def test_the_order_is_never_inverted(rates: tuple[float, float, float]) -> None:
+    """Where both are sent as much; a floor is a larger part of less."""
+    run = loaded(*rates)
+    for tick in range(len(run.ticks) - 17):
+        begin = tick * TICK_US / SECOND
+        if run.cut(begin, begin + 0.2) == 1:
+            assert run.loses(TEN, begin, begin + 0.2) >= run.loses(FIVE, begin, begin + 0.2) - 0.01
 
 
 def test_a_ramp_is_followed() -> None:
-    def ramp(now: float) -> Sequence[float]:
-        return [min(now, 20) * 2_000] * 3
-
-    run = simulate(ramp, 30, capacity=60_000)
-    top = [got[2] / (min(t / 100, 20) * 2_000) for t, got in enumerate(run.got) if t > 50]
-    assert sum(top) / len(top) > 0.99
-    assert sum(share < 0.98 for share in top) / len(top) < 0.05
+    run = Cpu(CAPACITY, three(ramp(FLOOD), ramp(FLOOD), ramp(FIRST))).run(30)
+    assert run.loses(ZERO, 0) <= 0.016
+    assert max(run.loses(ZERO, tenth / 10, tenth / 10 + 0.1) for tenth in range(299)) <= 0.1
 
 
-def test_bursts_do_not_pump_it_up() -> None:
-    def burst(now: float) -> Sequence[float]:
-        return [37_000 if now % 1 < 0.1 else 5_000] * 3
+@pytest.mark.parametrize(
+    ("period", "loses"),
+    # While the CPU idles a large part of the time nobody is shed: it takes a mean to tell.
+    [(0.1, 0.022), (0.3, 0.032), (1, 0.014), (3, KEPT), (10, KEPT)],
+)
+def test_floods_on_and_off(period: float, loses: float) -> None:
+    flood = on_off(period, 0.5, FLOOD)
+    run = Cpu(CAPACITY, three(flood, flood, steady(FIRST))).run(60)
+    without = Cpu(CAPACITY, three(flood, flood, steady(FIRST)), sheds=False).run(20)
+    assert without.loses(ZERO, 1) > 0.06
+    assert run.loses(ZERO, 1) <= loses
+    assert run.reads(FIVE) / 3 >= 0.4 * without.reads(FIVE)
 
-    run = simulate(burst, 60, capacity=60_000)
-    assert max(run.cuts[3000:]) < 2
-    between = [t for t in range(3000, 6000) if t % 100 >= 60]
-    assert max(run.cuts[t] for t in between) == 0
-    assert min(got[0] for got in run.got[3000:]) >= 0.75 * FLOOR
-    top = [got[2] / burst(t / 100)[2] for t, got in enumerate(run.got) if t > 3000]
-    assert sum(top) / len(top) > 0.97
+
+def test_bursts_are_paid_for_by_the_lower_and_not_below_the_floor() -> None:
+    rates = [on_off(1, 0.1, rate, rate / 8) for rate in (FLOOD, FLOOD, FIRST)]
+    run, without = (Cpu(CAPACITY, three(*rates), sheds=sheds).run(60) for sheds in (True, False))
+    assert run.loses(ZERO, 1) <= 0.6 * without.loses(ZERO, 1)
+    assert run.reads(TEN) / 60 >= 98
+    assert run.reads(FIVE) >= 0.5 * without.reads(FIVE)
+
+
+def test_a_slow_reader_is_nobodys_concern() -> None:
+    """It sleeps while its buffer is full: others have nothing that it could use."""
+    receivers = [Receiver(10, steady(15_000)), Receiver(5, steady(15_000))]
+    receivers.append(Receiver(0, steady(30_000), pace=10_000))
+    run = Cpu(100_000, receivers).run(10)
+    assert run.loses(ZERO, 0) > 0.6
+    assert run.loses(TEN, 0) == run.loses(FIVE, 0) == run.cut(0) == 0
+
+
+def test_of_several_that_are_harmed_the_most_important_counts() -> None:
+    """The one below it loses more, and what could be shed for that one is not enough for it."""
+    without = loaded(10_000, 60_000, 37_000, sheds=False)
+    assert without.loses(FIVE, 1) > 2 * without.loses(ZERO, 1) > 0.2
+    assert loaded(10_000, 60_000, 37_000).loses(ZERO, 1) <= SWINGING
+
+
+@pytest.mark.parametrize(("ten", "five"), [(60_000, 30_000), (50_000, 32_000), (0, 60_000)])
+def test_who_is_harmed_is_not_shed_for_itself(ten: float, five: float) -> None:
+    """Nice 0 lacks nothing: for nice 5's loss at most nice 10 is shed."""
+    run, without = loaded(ten, five, 10_000), loaded(ten, five, 10_000, sheds=False)
+    assert without.loses(FIVE, 1) > 0.1 and without.loses(ZERO, 0) == 0
+    assert all(tick.reach < ONE for tick in run.ticks)
+    assert all(tick.shed[FIVE] == tick.shed[ZERO] == 0 for tick in run.ticks)
+    if ten:
+        assert run.loses(FIVE, 1) <= SWINGING
+    else:
+        assert run.cut(0) == 0
+
+
+def test_what_was_enough_for_the_first_is_too_much_for_the_next() -> None:
+    """Nice 0 is harmed for a while, with nice 5 shed for it; then nice 5 is."""
+    zero = in_turn((5, 37_000), (99, 5_000))
+    five = in_turn((5, 37_000), (5.5, 5_000), (99, 37_000))
+    ten = in_turn((5, 37_000), (5.5, 5_000), (99, 60_000))
+    run = Cpu(CAPACITY, three(ten, five, zero)).run(15)
+    assert max(tick.reach for tick in run.part(0, 5)) > 1.9 * ONE
+    assert all(tick.reach < ONE for tick in run.part(6.5))
+
+
+def test_a_flood_that_cannot_be_shed_costs_the_lower_next_to_nothing() -> None:
+    """A router's packets, say: the measure is vain and is given up, for longer and longer."""
+    run, without = (
+        Cpu(
+            CAPACITY, three(steady(1_000), steady(1_000), steady(37_000)), steady(70_000), sheds
+        ).run(120)
+        for sheds in (True, False)
+    )
+    assert without.loses(ZERO, 1) > 0.5
+    assert run.loses(ZERO, 1) <= without.loses(ZERO, 1) + KEPT
+    assert run.cut(1) <= 0.03
+    for lower in (TEN, FIVE):
+        assert run.reads(lower) >= 0.97 * without.reads(lower)
+
+
+@pytest.mark.parametrize("rate", [1_000, 10_000, 19_500])
+def test_without_overload_nobody_loses_anything(rate: float) -> None:
+    run = loaded(rate, rate, rate, 10)
+    assert [run.loses(who, 0) for who in range(3)] == [0, 0, 0]
+    assert run.cut(0) == 0
 
 
 def test_it_lets_go_when_the_load_ends() -> None:
-    def load(now: float) -> Sequence[float]:
-        return [37_000 if now < 10 else 1_000] * 3
-
-    run = simulate(load, 25, capacity=60_000)
-    assert run.cuts[999] > 0.5
-    assert run.cuts[-1] == 0
-    assert run.got[-1] == [1_000, 1_000, 1_000]
-    released = next(t for t in range(1000, 2500) if run.cuts[t] == 0)
-    assert released <= 1000 + 60  # two levels, a quarter of a second each
-
-
-def test_no_load_no_cut() -> None:
-    run = simulate(steady(10_000, 10_000, 10_000), 10, capacity=60_000)
-    assert set(run.cuts) == {0}
-    assert run.mean(0, 0, 10) == 10_000
+    """After it has held what it had for 1.6 s at most, in a fifth of a second a step."""
+    flood = in_turn((10, FLOOD), (99, 2_000))
+    run = Cpu(CAPACITY, three(flood, flood, steady(FIRST))).run(15)
+    assert run.cut(9, 10) == 1
+    assert run.cut(12.2) == 0
+    assert run.loses(TEN, 12.2) == run.loses(FIVE, 12.2) == 0

@@ -2,9 +2,10 @@
 """The experiments' arithmetic: parsers, rates, and accounts that close."""
 
 from collections import Counter
+from pathlib import Path
 
 import pytest
-from experiments import chart, cost, counters, h1, profile, result, t1
+from experiments import chart, cost, counters, h1, main, profile, report, result, t1
 from experiments.arms import SETTINGS, Arm, arms
 from experiments.measure import Account, Closing, Load, Run, account, rates
 from experiments.settings import Modules
@@ -338,3 +339,17 @@ def test_iperf3_server_report() -> None:
     assert one.samples == [(100_000_000, 6), (200_000_000, 16)]
     with pytest.raises(RuntimeError, match="busy"):
         parse_iperf3_server({"error": "busy"})
+
+
+def test_more_than_one_processor_is_told_in_the_heading_and_the_title() -> None:
+    kernel = Kernel("6.1", "6.1.0", *[Path("/")] * 2)
+    one, two = (result.heading("U1", Guest(kernel, cpus=cpus)) for cpus in (1, 2))
+    assert (one["cpus"], two["cpus"]) == (1, 2)
+    assert result.subject(one) == "U1, kernel 6.1.0"
+    assert result.subject(two) == "U1, kernel 6.1.0, 2 CPUs"
+    assert (report.title(two), report.anchor(two)) == ("U1, 6.1, 2 CPUs", "U1-6.1-2-CPUs")
+
+
+def test_the_hosts_clock_is_for_one_processor() -> None:
+    with pytest.raises(SystemExit, match="one processor"):
+        main.run(["U1", "--cpus", "2", "--clock", "host"])

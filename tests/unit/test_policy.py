@@ -14,16 +14,17 @@ from unit.policy import (
     RANKS,
     RT,
     Cut,
+    cut_at,
+    cut_most,
+    cut_reach,
     cut_share,
-    cut_step,
-    harm_step,
-    harmed,
     keep,
     level,
     rank,
     rank_prio,
     rate_update,
-    relieved,
+    stood_long,
+    stood_step,
     worth,
 )
 
@@ -34,7 +35,6 @@ rates = st.integers(0, 10_000_000)
 shares = st.integers(0, ONE)
 level_lists = st.lists(st.integers(0, LEVELS - 1), max_size=12, unique=True).map(sorted)
 cuts = st.builds(Cut, st.integers(0, LEVELS - 1), st.integers(0, ONE - 1))
-times = st.integers(1, 1_000_000)
 
 
 @given(nices, nices)
@@ -125,31 +125,6 @@ def test_a_larger_share_never_keeps_more(a: int, b: int, rate: int, top: int, fl
         assert keep(a, rate, top, floor) >= keep(b, rate, top, floor)
 
 
-@given(words, words, words, words)
-def test_more_loss_is_more_harm(harm: int, a: int, b: int, elapsed: int) -> None:
-    if a <= b:
-        assert harm_step(harm, a, elapsed) <= harm_step(harm, b, elapsed)
-        assert harmed(a) <= harmed(b)
-
-
-def until_harmed(*losses: float) -> float:
-    """Seconds of windows of these losses, over and over, until it counts as harm."""
-    harm = 0
-    for window in range(100):
-        if harmed(harm):
-            return window / 10
-        harm = harm_step(harm, round(losses[window % len(losses)] * ONE), 100_000)
-    return math.inf
-
-
-def test_what_counts_as_harm() -> None:
-    assert until_harmed(0.84) == 0.1
-    assert 0.2 <= until_harmed(0.28) <= 0.4
-    assert until_harmed(0.15) <= 1.2
-    assert until_harmed(0.09) == math.inf
-    assert until_harmed(0.3, 0, 0, 0) == math.inf  # a burst now and then
-
-
 @given(st.integers(0, 2**40), st.integers(0, 2**40), st.integers(0, 2**40))
 def test_looking_pays_by_what_is_dropped(dropped: int, more: int, passed: int) -> None:
     if dropped + passed >= 256:
@@ -159,59 +134,59 @@ def test_looking_pays_by_what_is_dropped(dropped: int, more: int, passed: int) -
     assert not worth(passed // 8, max(passed, 256))
 
 
-@given(shares, shares, shares)
-def test_relief_is_less_loss(before: int, a: int, b: int) -> None:
-    if before:
-        assert not relieved(before, before)
-    if a <= b:
-        assert relieved(before, a) >= relieved(before, b)
-    assert relieved(before, before // 2)
+@given(words, level_lists)
+def test_a_cut_stands_where_it_was_put(reach: int, levels: list[int]) -> None:
+    cut = cut_at(reach, levels)
+    assert cut_reach(cut, levels) == min(reach, cut_most(len(levels)))
+    assert cut == Cut() or cut.level in levels
+    assert cut.share < ONE
 
 
-def test_a_tenth_more_is_relief_where_most_is_lost() -> None:
-    assert relieved(round(0.7 * ONE), round(0.48 * ONE))
-    assert not relieved(round(0.06 * ONE), round(0.05 * ONE))
+@given(cuts, level_lists)
+def test_a_cut_is_found_again_unless_its_level_is_gone(cut: Cut, levels: list[int]) -> None:
+    again = cut_at(cut_reach(cut, levels), levels)
+    if cut.level in levels and cut_reach(cut, levels):
+        assert again == cut
+    else:  # it stands below the next, or at the end of the last
+        assert all(cut_share(again, of) == 0 for of in levels if of > cut.level)
 
 
-def position(cut: Cut, levels: list[int]) -> int:
-    """How far up the order a cut stands."""
-    below = sum(other < cut.level for other in levels)
-    return below * ONE + (cut.share if cut.level in levels else 0)
+@given(words, words, level_lists, st.integers(0, LEVELS - 1))
+def test_who_reaches_further_sheds_no_less(a: int, b: int, levels: list[int], of: int) -> None:
+    one, two = sorted((a, b))
+    assert cut_reach(cut_at(one, levels), levels) <= cut_reach(cut_at(two, levels), levels)
+    if of in levels:
+        assert cut_share(cut_at(one, levels), of) <= cut_share(cut_at(two, levels), of)
 
 
-@given(cuts, words, times, level_lists)
-def test_a_step_goes_the_right_way(
-    cut: Cut, pressure: int, elapsed: int, levels: list[int]
-) -> None:
-    new = cut_step(cut, pressure, elapsed, levels)
-    top = len(levels) * ONE
-    before, after = min(position(cut, levels), top), position(new, levels)
-    assert new == Cut() or new.level in levels
-    assert after < max(top, 1)
-    assert after - before <= ONE
-    assert before - after <= ONE // 40 + 1  # a late tick does not open the gate at once
-    if pressure > ONE // 50 and elapsed:
-        assert after >= min(before, max(top - 1, 0))
-    if pressure < ONE // 100:
-        assert after <= before
+@given(words, level_lists)
+def test_nobody_above_the_listed_is_shed(reach: int, levels: list[int]) -> None:
+    cut = cut_at(reach, levels)
+    top = levels[-1] if levels else 0
+    assert all(cut_share(cut, of) == 0 for of in range(top + 1, LEVELS))
+    if not levels:
+        assert cut == Cut() and cut_most(0) == 0
 
 
-@given(cuts, words, times, level_lists)
-def test_with_time_to_spare_it_lets_go_sooner(
-    cut: Cut, pressure: int, elapsed: int, levels: list[int]
-) -> None:
-    busy = cut_step(cut, pressure, elapsed, levels)
-    idle = cut_step(cut, pressure, elapsed, levels, spare=True)
-    assert position(idle, levels) <= position(busy, levels)
+@given(words, st.booleans(), words)
+def test_what_a_queue_stood_is_bounded(stood: int, stands: bool, elapsed: int) -> None:
+    new = stood_step(stood, stands, elapsed)
+    assert new <= 500_000 if stands else new <= stood
+    assert stood_step(min(stood, 500_000), True, elapsed) >= min(stood, 500_000)
 
 
-@given(cuts, words, times)
-def test_with_nobody_to_shed_nothing_is_cut(cut: Cut, pressure: int, elapsed: int) -> None:
-    assert cut_step(cut, pressure, elapsed, []) == Cut()
+def stood_after(stands: float, of: float, seconds: float) -> float:
+    """Seconds until a queue that stands so long at a time has stood for long."""
+    stood = 0
+    for tick in range(round(seconds * 100)):
+        if stood_long(stood):
+            return tick / 100
+        stood = stood_step(stood, tick / 100 % of < stands, 10_000)
+    return math.inf
 
 
-@given(cuts, level_lists.filter(bool), st.integers(0, LEVELS - 1))
-def test_whoever_is_not_listed_is_not_shed_in_part(cut: Cut, levels: list[int], of: int) -> None:
-    new = cut_step(cut, ONE, 10_000, levels)
-    if of > levels[-1]:
-        assert cut_share(new, of) == 0
+def test_what_is_no_burst() -> None:
+    assert stood_after(1, 1, 1) <= 0.26
+    assert stood_after(0.2, 0.4, 10) <= 0.7
+    assert stood_after(0.05, 1, 600) == math.inf
+    assert stood_after(0.2, 4, 600) == math.inf

@@ -51,6 +51,18 @@ def test_what_is_left_of_the_best_is_told_of_one_receiver() -> None:
     ]
 
 
+def test_what_the_first_can_have_is_what_it_is_sent_or_what_dropping_gives() -> None:
+    stock = {"stock": [run(100, 80)], "stock2": [run(100, 80)]}
+    found = swept(
+        "P1",  # each is sent 500
+        {**stock, "shed-all": [run(600, 0)], "all": [run(495, 10)]},
+        {**stock, "shed-all": [run(400, 0)], "all": [run(380, 10)]},
+    )
+    said = show.table(found).splitlines()[-3:]
+    assert said[0].startswith("all: the first under stock")  # nothing is said of shed-all
+    assert said[-1] == "all: the first under 99% of what it can have at 10 kpps by 5.0%"
+
+
 def test_every_sweep_goes_past_what_can_be_taken() -> None:
     for plan in sweep.EXPERIMENTS.values():
         assert list(plan.pps) == sorted(plan.pps)

@@ -1,0 +1,346 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * The threads that receive: how much of the time each runs, and how much it is kept
+ * from running.
+ *
+ * A server that answers requests loses no packet when it has too little of a CPU; it waits.
+ * It waits in the run queue, which the scheduler counts (sched_info.run_delay), and it
+ * waits while a softirq runs on top of it, which the scheduler takes for its own run time:
+ * stock kernels of Debian do not account for interrupts apart. So the time of softirqs that
+ * receive is measured here, by the two tracepoints around each, and charged to the
+ * thread underneath.
+ *
+ * A thread enters when it is seen in a receive call while somebody looks, and leaves when it
+ * has not been seen for PFLOW_HOLD, or has ended. Slots name threads by id and start
+ * time; nothing is held.
+ *
+ * Context: softirq for the tracepoints, process context for receive calls, both on the
+ * thread's own CPU; samples are taken by a timer or a worker, one at a time.
+ */
+#include <linux/hash.h>
+#include <linux/interrupt.h>
+#include <linux/pid_namespace.h>
+#include <linux/sched/clock.h>
+#include <linux/spinlock.h>
+
+#include "internal.h"
+
+#define PROBES		8	/* slots that a thread may have */
+#define MEMORY_US	50000	/* shares are means that decay in so long */
+#define APART_US	2000	/* a sample that follows sooner tells nothing */
+#define BACKLOG_ONES	32
+#define STALE_US	1000000	/* nor does one that follows much later */
+
+struct pflow_thread pflow_threads[PFLOW_THREADS];
+EXPORT_SYMBOL_GPL(pflow_threads);
+
+static bool noting;	/* who receives */
+static bool measuring;	/* softirqs */
+static DEFINE_RAW_SPINLOCK(sample_lock);
+static DEFINE_PER_CPU(u64, entered);	/* local_clock() when the softirq began; 0: none runs */
+
+static struct pflow_thread *slot_of(pid_t pid, unsigned int probe)
+{
+	return &pflow_threads[(hash_32(pid, ilog2(PFLOW_THREADS)) + probe) % PFLOW_THREADS];
+}
+
+/**
+ * pflow_thread_find() - find a thread that receives
+ * @pid: its id in the initial namespace
+ *
+ * Context: any. Return: its slot, which may become another thread's at any moment, or NULL.
+ */
+struct pflow_thread *pflow_thread_find(pid_t pid)
+{
+	unsigned int i;
+
+	for (i = 0; i < PROBES; i++) {
+		struct pflow_thread *thread = slot_of(pid, i);
+
+		if (pid && READ_ONCE(thread->pid) == pid)
+			return thread;
+	}
+	return NULL;
+}
+EXPORT_SYMBOL_GPL(pflow_thread_find);
+
+static struct pflow_thread *thread_claim(pid_t pid)
+{
+	unsigned int i;
+
+	for (i = 0; i < PROBES; i++) {
+		struct pflow_thread *thread = slot_of(pid, i);
+
+		if (!READ_ONCE(thread->pid) && !cmpxchg(&thread->pid, 0, pid))
+			return thread;
+	}
+	return NULL;
+}
+
+/* A slot of one's own, or that of the least important who may stand here. */
+static struct pflow_thread *thread_enter(pid_t pid, u8 rank)
+{
+	struct pflow_thread *lowest = NULL, *thread = thread_claim(pid);
+	unsigned int i;
+	pid_t old;
+
+	if (thread)
+		return thread;
+	for (i = 0; i < PROBES; i++) {
+		thread = slot_of(pid, i);
+		if (!lowest || READ_ONCE(thread->rank) < READ_ONCE(lowest->rank))
+			lowest = thread;
+	}
+	old = READ_ONCE(lowest->pid);
+	if (READ_ONCE(lowest->rank) >= rank || cmpxchg(&lowest->pid, old, pid) != old)
+		return NULL;
+	return lowest;
+}
+
+/**
+ * pflow_thread_receives() - current is seen receiving
+ * @rank: its rank
+ * @stream: from a TCP socket, not a UDP one
+ *
+ * Context: process, preemption may be off.
+ */
+void pflow_thread_receives(u8 rank, bool stream)
+{
+	struct pflow_thread *thread;
+
+	if (!READ_ONCE(noting))
+		return;
+	thread = pflow_thread_find(current->pid);
+	if (!thread)
+		thread = thread_enter(current->pid, rank);
+	/* As many receive already as can be known. */
+	if (!thread)
+		return;
+	/* Another's slot until now: what was known of that one is void, see sample(). */
+	if (READ_ONCE(thread->born) != pflow_task_born(current)) {
+		WRITE_ONCE(thread->streams_at, 0);
+		WRITE_ONCE(thread->datagrams_at, 0);
+		WRITE_ONCE(thread->born, pflow_task_born(current));
+	}
+	WRITE_ONCE(thread->rank, rank);
+	WRITE_ONCE(thread->cpu, raw_smp_processor_id());
+	WRITE_ONCE(thread->seen, (u32)jiffies);
+	if (stream)
+		WRITE_ONCE(thread->streams_at, (u32)jiffies | 1);
+	else
+		WRITE_ONCE(thread->datagrams_at, (u32)jiffies | 1);
+}
+
+/*
+ * What only the backlog hands on (loopback, veth) has a softirq a packet, and a clock costs as
+ * much as that: of these one in so many is measured, and stands for the others.
+ */
+static DEFINE_PER_CPU(u32, unmeasured);
+static DEFINE_PER_CPU(u32, device_polls);
+
+static void on_softirq_entry(void *unused, unsigned int vec)
+{
+	u32 polls;
+
+	if (vec != NET_RX_SOFTIRQ)
+		return;
+	polls = this_cpu_read(pflow_load.device_polls);
+	if (this_cpu_read(unmeasured) && polls == this_cpu_read(device_polls)) {
+		this_cpu_dec(unmeasured);
+		return;
+	}
+	this_cpu_write(device_polls, polls);
+	this_cpu_write(entered, local_clock());
+}
+
+static void on_softirq_exit(void *unused, unsigned int vec)
+{
+	struct pflow_load *load = this_cpu_ptr(&pflow_load);
+	struct pflow_thread *thread;
+	u64 spent;
+
+	if (!this_cpu_read(entered) || vec != NET_RX_SOFTIRQ)
+		return;
+	spent = local_clock() - this_cpu_read(entered);
+	this_cpu_write(entered, 0);
+	this_cpu_write(unmeasured, 0);
+	if (load->device_polls == this_cpu_read(device_polls)) {
+		spent *= BACKLOG_ONES;
+		this_cpu_write(unmeasured, BACKLOG_ONES - 1);
+	}
+	WRITE_ONCE(load->softirq_ns, load->softirq_ns + spent);
+	thread = pflow_thread_find(current->pid);
+	if (thread)
+		WRITE_ONCE(thread->stolen_ns, READ_ONCE(thread->stolen_ns) + spent);
+}
+
+static struct pflow_trace entry_trace = { "softirq_entry", on_softirq_entry,
+	"nobody is shed for a receiver that waits while softirqs run" };
+static struct pflow_trace exit_trace = { "softirq_exit", on_softirq_exit,
+	"nobody is shed for a receiver that waits while softirqs run" };
+
+/* One that cannot be attached now is tried again at the next onset. */
+static int attach(void)
+{
+	int cpu, err;
+
+	/* One that had begun as the last probe went has no end. */
+	for_each_possible_cpu(cpu)
+		per_cpu(entered, cpu) = 0;
+	err = pflow_trace_attach(&entry_trace);
+	if (err)
+		return err;
+	err = pflow_trace_attach(&exit_trace);
+	if (err)
+		pflow_trace_detach(&entry_trace);
+	return err;
+}
+
+static void detach(void)
+{
+	pflow_trace_detach(&exit_trace);
+	pflow_trace_detach(&entry_trace);
+}
+
+/* Under the sampler's lock. */
+static void forget(struct pflow_thread *thread)
+{
+	thread->at_ns = 0;
+	WRITE_ONCE(thread->run, 0);
+	WRITE_ONCE(thread->wait, 0);
+	WRITE_ONCE(thread->stolen_ns, 0);
+	WRITE_ONCE(thread->born, 0);
+	WRITE_ONCE(thread->rank, 0);
+	WRITE_ONCE(thread->pid, 0);
+}
+
+static void forget_all(void)
+{
+	unsigned long irq;
+	unsigned int i;
+
+	raw_spin_lock_irqsave(&sample_lock, irq);
+	for (i = 0; i < PFLOW_THREADS; i++)
+		forget(&pflow_threads[i]);
+	raw_spin_unlock_irqrestore(&sample_lock, irq);
+}
+
+/**
+ * pflow_threads_watch() - note who receives, and measure softirqs, or not
+ * @note: the first
+ * @measure: the second, which costs each softirq two calls
+ *
+ * Context: process, may sleep; one caller at a time.
+ */
+void pflow_threads_watch(bool note, bool measure)
+{
+	if (measure && !measuring && attach())
+		pr_warn_ratelimited("cannot measure softirqs: nobody is shed for a receiver that waits while they run\n");
+	else if (!measure && measuring)
+		detach();
+	measuring = measure;
+	if (note == noting)
+		return;
+	WRITE_ONCE(noting, note);
+	/* Who is still in a receive call may enter once more, and is forgotten later. */
+	if (!note)
+		forget_all();
+}
+
+/* How long a task has waited for a CPU in its life, the wait that has not ended included. */
+static u64 waited_ns(const struct task_struct *task, u64 now)
+{
+#ifdef CONFIG_SCHED_INFO
+	/* In this order a wait that ends in between is missed for once, and not counted twice. */
+	u64 waited = data_race(READ_ONCE(task->sched_info.run_delay));
+	/* The scheduler writes both plainly. */
+	u64 since = data_race(READ_ONCE(task->sched_info.last_queued));
+
+	return since && since < now ? waited + now - since : waited;
+#else
+	return 0;
+#endif
+}
+
+static u32 mean(u32 before, u64 part_ns, u64 whole_us)
+{
+	u64 share = min_t(u64, div64_u64(part_ns * PFLOW_ONE, whole_us * NSEC_PER_USEC),
+			  PFLOW_ONE);
+	s64 step = ((s64)share - before) * (s64)whole_us;
+
+	return before + (s32)div_s64(step, (s32)(whole_us + MEMORY_US));
+}
+
+/* Counters that another CPU writes may seem to step back. */
+static u64 grown(u64 *seen, u64 now)
+{
+	u64 more = now > *seen ? now - *seen : 0;
+
+	*seen += more;
+	return more;
+}
+
+static void sample(struct pflow_thread *thread, const struct task_struct *task, u64 now)
+{
+	u32 born = pflow_task_born(task);
+	bool fresh = !thread->at_ns || thread->sampled != born ||
+		     now - thread->at_ns > STALE_US * NSEC_PER_USEC;
+	u64 run, wait, stolen, elapsed_us;
+
+	if (!fresh && now < thread->at_ns + APART_US * NSEC_PER_USEC)
+		return;
+	elapsed_us = div_u64(now - thread->at_ns, NSEC_PER_USEC);
+	if (fresh) {
+		thread->exec_seen_ns = 0;
+		thread->wait_seen_ns = 0;
+		thread->stolen_seen_ns = 0;
+		thread->sampled = born;
+		WRITE_ONCE(thread->run, 0);
+		WRITE_ONCE(thread->wait, 0);
+	}
+	/* The scheduler writes it plainly; an older value does. */
+	run = grown(&thread->exec_seen_ns, data_race(READ_ONCE(task->se.sum_exec_runtime)));
+	wait = grown(&thread->wait_seen_ns, waited_ns(task, now));
+	stolen = grown(&thread->stolen_seen_ns, READ_ONCE(thread->stolen_ns));
+	thread->at_ns = now;
+	WRITE_ONCE(thread->cpu, task_cpu(task));
+	if (fresh)
+		return;
+	run = run > stolen ? run - stolen : 0;
+	WRITE_ONCE(thread->run, mean(thread->run, run, elapsed_us));
+	WRITE_ONCE(thread->wait, mean(thread->wait, wait + stolen, elapsed_us));
+}
+
+/**
+ * pflow_threads_sample() - bring all threads' shares up to date
+ *
+ * Context: any but hard interrupt and NMI.
+ */
+void pflow_threads_sample(void)
+{
+	unsigned long irq;
+	unsigned int i;
+	u64 now;
+
+	if (!raw_spin_trylock_irqsave(&sample_lock, irq))
+		return;
+	now = local_clock();
+	rcu_read_lock();
+	for (i = 0; i < PFLOW_THREADS; i++) {
+		struct pflow_thread *thread = &pflow_threads[i];
+		pid_t pid = READ_ONCE(thread->pid);
+		struct task_struct *task;
+
+		if (!pid)
+			continue;
+		task = pid_task(find_pid_ns(pid, &init_pid_ns), PIDTYPE_PID);
+		if (!task || pflow_task_born(task) != READ_ONCE(thread->born) ||
+		    time_after32((u32)jiffies, READ_ONCE(thread->seen) + PFLOW_HOLD))
+			forget(thread);
+		else
+			sample(thread, task, now);
+	}
+	rcu_read_unlock();
+	raw_spin_unlock_irqrestore(&sample_lock, irq);
+}
+EXPORT_SYMBOL_GPL(pflow_threads_sample);

@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/* A measure on trial; see trial.h. */
+#include "trial.h"
+
+#define SECOND_US	1000000u
+#define TICK_MOST_US	100000u		/* a late tick counts no longer than this */
+#define EXCESS_MOST	40		/* harm beyond so many times what is bearable is no worse */
+#define STEEP		32
+#define GENTLE		3
+#define FALL_US		(3 * SECOND_US)	/* a step is given back in so long, busy or not */
+#define FALL_SPARE	5		/* steps a second, of all time to spare */
+#define SPARE_NOISE	(PFLOW_ONE / 20)	/* so much is always there */
+#define HOLD_US		100000u
+#define HOLD_MOST_US	(16 * HOLD_US)
+#define NOTICED		(PFLOW_ONE / 2)	/* given back so far, what was enough was so */
+#define FADE_US		(10 * SECOND_US)	/* what was enough fades, a step in so long */
+#define FUTILE		2		/* so many times what is bearable is left */
+#define ASK_US		(SECOND_US / 2)
+#define ASK_MOST_US	(60 * SECOND_US)
+#define ASKING_US	80000u		/* several times what a mean of harm takes to follow */
+#define BACKOFF_US	(2 * SECOND_US)
+#define BACKOFF_MOST_US	(60 * SECOND_US)
+#define DIFFERENCE	8		/* a step that changes harm by less than 1/8 makes none */
+
+static u32 less(u32 value, u32 by)
+{
+	return value > by ? value - by : 0;
+}
+
+static u32 capped(u32 value, u32 cap)
+{
+	return value < cap ? value : cap;
+}
+
+static u32 floored(u32 value, u32 floor)
+{
+	return value > floor ? value : floor;
+}
+
+/* So many steps a second, for so long. */
+static u32 steps(u64 share, u32 a_second, u32 elapsed_us)
+{
+	return div_u64(share * a_second * elapsed_us, SECOND_US);
+}
+
+/*
+ * How much further to reach. Of x times more than is bearable, (x + x^2 / 32) / 3 steps a second:
+ * gentle to a burst now and then, and soon enough at an onset.
+ */
+static u32 rise(const struct pflow_trial_tick *tick, u32 elapsed_us)
+{
+	u64 excess = div_u64((u64)(tick->harm - tick->bearable) * PFLOW_ONE,
+			     floored(tick->bearable, 1));
+	u64 share;
+
+	if (excess > (u64)EXCESS_MOST * PFLOW_ONE)
+		excess = (u64)EXCESS_MOST * PFLOW_ONE;
+	share = div_u64(excess + excess * excess / PFLOW_ONE / STEEP, GENTLE);
+	return steps(share, 1, elapsed_us);
+}
+
+static u32 fall(const struct pflow_trial *trial, const struct pflow_trial_tick *tick,
+		u32 elapsed_us)
+{
+	u32 slow = div_u64((u64)PFLOW_ONE * elapsed_us, FALL_US);
+
+	if (trial->calm_us < floored(trial->hold_us, HOLD_US))
+		return slow;
+	return slow + steps(less(tick->spare, SPARE_NOISE), FALL_SPARE, elapsed_us);
+}
+
+/* Has the step that was taken back been missed? Until that can be told, it stays back. */
+static void ask(struct pflow_trial *trial, const struct pflow_trial_tick *tick, u32 elapsed_us)
+{
+	trial->asking_us += elapsed_us;
+	if (trial->asking_us < ASKING_US)
+		return;
+	trial->asking_us = 0;
+	trial->futile_us = 0;
+	if (tick->harm > trial->with + trial->with / DIFFERENCE) {
+		trial->reach = capped(trial->reach + PFLOW_ONE, tick->most);
+		/* That says nothing of the steps above, which were vain. */
+		if (!trial->limit_us)
+			trial->backoff_us = 0;
+		trial->ask_us = capped(4 * floored(trial->ask_us, ASK_US), ASK_MOST_US);
+		return;
+	}
+	trial->limit = trial->reach;
+	trial->backoff_us = capped(2 * floored(trial->backoff_us, BACKOFF_US / 2),
+				   BACKOFF_MOST_US);
+	trial->limit_us = trial->backoff_us;
+	trial->enough = capped(trial->enough, trial->limit);
+	/* The step before is asked about next, at once. */
+	if (trial->reach) {
+		trial->reach = less(trial->reach, PFLOW_ONE);
+		trial->asking_us = 1;
+	}
+}
+
+static void answer_harm(struct pflow_trial *trial, const struct pflow_trial_tick *tick, u32 most,
+			u32 elapsed_us)
+{
+	/* It was given back too soon. */
+	if (trial->reach + NOTICED < trial->enough && trial->calm_us >= HOLD_US) {
+		trial->reach = floored(trial->reach, capped(trial->enough, most));
+		trial->hold_us = capped(2 * floored(trial->hold_us, HOLD_US), HOLD_MOST_US);
+	}
+	trial->calm_us = 0;
+	trial->reach = floored(trial->reach,
+			       capped(trial->reach + rise(tick, elapsed_us), most));
+	/* Where it does about enough there is nothing to ask. */
+	if (!trial->reach || trial->reach < most)
+		trial->futile_us = 0;
+	else if (tick->harm / FUTILE > tick->bearable)
+		trial->futile_us += elapsed_us;
+	if (trial->futile_us < floored(trial->ask_us, ASK_US))
+		return;
+	trial->with = tick->harm;
+	trial->reach = less(trial->reach, PFLOW_ONE);
+	trial->asking_us = 1;
+}
+
+static void answer_calm(struct pflow_trial *trial, const struct pflow_trial_tick *tick,
+			u32 elapsed_us)
+{
+	if (trial->calm_us < HOLD_US && trial->calm_us + elapsed_us >= HOLD_US)
+		trial->enough = floored(trial->enough, trial->reach);
+	trial->calm_us = capped(trial->calm_us + elapsed_us, FADE_US);
+	trial->reach = less(trial->reach, fall(trial, tick, elapsed_us));
+	trial->enough = less(trial->enough, div_u64((u64)PFLOW_ONE * elapsed_us, FADE_US));
+	trial->futile_us = 0;
+	if (trial->enough || trial->reach)
+		return;
+	/* Whatever comes now is something new. */
+	trial->hold_us = 0;
+	trial->ask_us = 0;
+}
+
+/**
+ * pflow_trial_step() - move a measure by what one interval saw
+ * @trial: the measure; @reach is what is to be done from now on
+ * @tick: what was seen
+ *
+ * Context: any.
+ */
+void pflow_trial_step(struct pflow_trial *trial, const struct pflow_trial_tick *tick)
+{
+	u32 elapsed_us = capped(tick->elapsed_us, TICK_MOST_US);
+	u32 most = tick->most;
+
+	/* What was vain is tried anew, and must not last until others would be asked about. */
+	if (trial->limit_us && trial->limit_us <= elapsed_us)
+		trial->ask_us = 0;
+	trial->limit_us = less(trial->limit_us, elapsed_us);
+	if (trial->limit_us)
+		most = capped(most, trial->limit);
+	trial->reach = capped(trial->reach, tick->most);
+	if (trial->asking_us)
+		ask(trial, tick, elapsed_us);
+	else if (tick->harm > tick->bearable)
+		answer_harm(trial, tick, most, elapsed_us);
+	else
+		answer_calm(trial, tick, elapsed_us);
+}
+EXPORT_SYMBOL_GPL(pflow_trial_step);

@@ -1,0 +1,77 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * A measure on trial: taken for a receiver that is harmed, kept while it helps.
+ *
+ * Whatever the suite does for a more important receiver costs somebody else something. So
+ * each measure is a trial. It *reaches* as far as it must, from 0 (nothing is done) to a
+ * most that its owner gives, in steps of PFLOW_ONE:
+ *
+ *  - While the receiver is harmed more than is bearable, the measure reaches further, the
+ *    faster the greater the harm.
+ *  - While it is not, the measure gives back, slowly, since it may be the reason; and fast
+ *    where the CPU has time to spare, since then nobody needs to be kept from it. Where harm
+ *    comes back soon after, the measure goes back at once to where it was enough, and the
+ *    next time waits longer before it gives back.
+ *  - Where it reaches as far as it can and the receiver is still harmed, the last step is
+ *    taken back for a moment. If that makes no difference the step was vain: it stays back,
+ *    for 2 s and each time twice as long, up to a minute, and the step before it is looked
+ *    at in the same way. If it does, the question is asked again, four times as late.
+ *
+ * Plain numbers only; compiled unchanged into the user-space tests.
+ *
+ * Context: any; nothing here sleeps, allocates or locks.
+ */
+#ifndef _PFLOW_TRIAL_H
+#define _PFLOW_TRIAL_H
+
+#include "policy.h"
+
+/**
+ * struct pflow_trial - one measure
+ * @reach: how far it goes now
+ * @enough: how far it went when harm ended lately; fades
+ * @limit: beyond this it was found vain, while @limit_us lasts
+ * @limit_us: microseconds
+ * @backoff_us: how long the next limit lasts
+ * @hold_us: how long after the last harm it begins to give back
+ * @calm_us: time since the last harm
+ * @futile_us: time for which harm has lasted although it reaches as far as it can
+ * @ask_us: so much of that until it is asked whether the last step helps
+ * @asking_us: time since the last step was taken back to find out; 0: it is not
+ * @with: harm before it was taken back, 0..65536
+ *
+ * All zero is a measure that was never taken.
+ */
+struct pflow_trial {
+	u32 reach;
+	u32 enough;
+	u32 limit;
+	u32 limit_us;
+	u32 backoff_us;
+	u32 hold_us;
+	u32 calm_us;
+	u32 futile_us;
+	u32 ask_us;
+	u32 asking_us;
+	u32 with;
+};
+
+/**
+ * struct pflow_trial_tick - what one interval saw
+ * @harm: 0..65536, share of its time or packets that the worst hit receiver lost
+ * @bearable: the same, so much is left alone
+ * @spare: 0..65536, share of time that the CPU had to spare
+ * @most: how far the measure may reach; 0: there is nothing to be done
+ * @elapsed_us: length of the interval, microseconds
+ */
+struct pflow_trial_tick {
+	u32 harm;
+	u32 bearable;
+	u32 spare;
+	u32 most;
+	u32 elapsed_us;
+};
+
+void pflow_trial_step(struct pflow_trial *trial, const struct pflow_trial_tick *tick);
+
+#endif

@@ -1,0 +1,440 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * Harm: which receiver on a CPU has too little of it, and how much that costs it.
+ *
+ * *Loss.* A UDP receiver loses what finds its buffer full. Lost and arrived packets are
+ * counted for each that loses any, over a window of 50 ms or 64 packets, whichever is longer,
+ * less a handful, which moves nothing. It counts as harm only where the receiver is kept
+ * from running: one that sleeps while its buffer is full is slow by itself.
+ *
+ * *Waiting.* A TCP receiver loses nothing when it has too little of the CPU: it waits, and
+ * who asks it waits too. What counts is how much of the time it waits, and no more than
+ * what less important receivers take of the CPU meanwhile and shedding would give back:
+ * their own run time, and that part of softirqs which their packets would no longer cost.
+ * So who waits for a disk, a peer or a task that computes is not harmed by packets.
+ *
+ * Context: harm_note() in softirq, on the CPU where a packet arrives; the rest by the
+ * controllers' tick.
+ */
+#include "../common/compat/compat.h"
+#include "filter.h"
+
+#define VICTIMS		16	/* losing receivers that are watched, on each CPU */
+#define WINDOW_US	50000u
+#define WINDOW_MOST_US	2000000u
+#define WINDOW_PACKETS	64u
+#define HANDFUL		2u	/* lost packets in a window that move nothing */
+#define POINT		4	/* binary places of counts that decay */
+#define KEPT_FROM	(PFLOW_ONE / 16)	/* who waits less is not kept from running */
+#define AWAKE		(PFLOW_ONE / 3)		/* who is awake for less is slow by itself */
+#define LOSS_BEARABLE	(PFLOW_ONE / 200)
+#define WAIT_BEARABLE	(PFLOW_ONE / 50)
+#define WAIT_BEGINS	(PFLOW_ONE / 16)
+#define STOOD_BEARABLE	(PFLOW_ONE / 64)	/* share of time for which a queue may stand */
+#define LOST_FOR	(HZ / 5)	/* twice as long as the estimator takes to look again */
+#define SAVED		2	/* an early drop costs this part of a packet's softirq */
+
+/**
+ * struct victim - a receiver that loses packets
+ * @sk: its socket, with @cookie an identity; NULL: this slot is free
+ * @cookie: of the socket
+ * @level: its level
+ * @arrived_seen: pflow_sock.arrived at the last tick
+ * @lost_seen: pflow_sock.lost at the last tick
+ * @arrived: packets in the window, << POINT
+ * @lost: those of them that were lost, << POINT
+ * @lost_at: jiffies when it last lost any
+ */
+struct victim {
+	const struct sock *sk;
+	u64 cookie;
+	u16 level;
+	u32 arrived_seen;
+	u32 lost_seen;
+	u32 arrived;
+	u32 lost;
+	u32 lost_at;
+};
+
+/**
+ * struct harm - the worst that is lost on a CPU, and that something can be done about
+ * @share: 0..65536, of a receiver's packets; of time on a scale on which as much is bearable
+ * @level: the receiver's
+ * @cause: what shedding for it counts as
+ * @spare: 0..65536, of the time that the worst off of those who lost lately did not run, so much
+ *	it slept, as it had caught up; where nobody did, the CPU's idle time
+ */
+struct harm {
+	u32 share;
+	u16 level;
+	enum filter_outcome cause;
+	u32 spare;
+};
+
+static struct victim *victim_slot(struct victim *victims, u16 level)
+{
+	struct victim *lowest = NULL;
+	unsigned int i;
+
+	for (i = 0; i < VICTIMS; i++) {
+		if (!READ_ONCE(victims[i].sk))
+			return &victims[i];
+		if (READ_ONCE(victims[i].level) < level &&
+		    (!lowest || READ_ONCE(victims[i].level) < READ_ONCE(lowest->level)))
+			lowest = &victims[i];
+	}
+	return lowest;
+}
+
+/* Of two CPUs that write one slot at once the tick may find a mixture: it is no socket's. */
+static void victim_enter(struct victim *victims, struct pflow_sock *entry, u16 level,
+			 unsigned int packets)
+{
+	struct victim *victim;
+	unsigned int i;
+
+	for (i = 0; i < VICTIMS; i++)
+		if (READ_ONCE(victims[i].sk) == entry->sk)
+			return;
+	victim = victim_slot(victims, level);
+	if (!victim)
+		return;
+	WRITE_ONCE(victim->cookie, entry->cookie);
+	WRITE_ONCE(victim->level, level);
+	WRITE_ONCE(victim->arrived_seen, READ_ONCE(entry->arrived) - packets);
+	WRITE_ONCE(victim->lost_seen, READ_ONCE(entry->lost) - packets);
+	WRITE_ONCE(victim->arrived, 0);
+	WRITE_ONCE(victim->lost, 0);
+	WRITE_ONCE(victim->lost_at, (u32)jiffies);
+	WRITE_ONCE(victim->sk, entry->sk);
+}
+
+/**
+ * harm_note() - a receiver loses packets
+ * @victims: of the CPU that it runs on
+ * @entry: the receiver
+ * @level: its level
+ * @packets: how many
+ */
+static void harm_note(struct victim *victims, struct pflow_sock *entry, u16 level,
+		      unsigned int packets)
+{
+	WRITE_ONCE(entry->lost, READ_ONCE(entry->lost) + packets);
+	victim_enter(victims, entry, level, packets);
+}
+
+static bool victims_any(const struct victim *victims)
+{
+	unsigned int i;
+
+	for (i = 0; i < VICTIMS; i++)
+		if (READ_ONCE(victims[i].sk))
+			return true;
+	return false;
+}
+
+/* The window of a receiver of this rate. */
+static u32 window_us(u32 rate)
+{
+	u64 us = rate ? div_u64((u64)WINDOW_PACKETS * USEC_PER_SEC, rate) : WINDOW_MOST_US;
+
+	return clamp_t(u64, us, WINDOW_US, WINDOW_MOST_US);
+}
+
+static u32 decayed(u32 count, u32 elapsed_us, u32 memory_us)
+{
+	u32 part = div_u64((u64)count * min(elapsed_us, memory_us), memory_us);
+
+	return count - min(count, part + 1);
+}
+
+/* Count what a victim was sent and lost since the last tick; gives the share that it loses. */
+static u32 victim_loss(struct victim *victim, const struct pflow_sock *entry, u32 elapsed_us)
+{
+	u32 memory_us = window_us(READ_ONCE(entry->rate));
+	u32 arrived = READ_ONCE(entry->arrived), lost = READ_ONCE(entry->lost);
+	u32 more_arrived = arrived - READ_ONCE(victim->arrived_seen);
+	u32 more_lost = lost - READ_ONCE(victim->lost_seen);
+
+	WRITE_ONCE(victim->arrived_seen, arrived);
+	WRITE_ONCE(victim->lost_seen, lost);
+	arrived = decayed(READ_ONCE(victim->arrived), elapsed_us, memory_us) +
+		  (more_arrived << POINT);
+	lost = decayed(READ_ONCE(victim->lost), elapsed_us, memory_us) + (more_lost << POINT);
+	WRITE_ONCE(victim->arrived, arrived);
+	WRITE_ONCE(victim->lost, lost);
+	if (more_lost)
+		WRITE_ONCE(victim->lost_at, (u32)jiffies);
+	else if (time_after32((u32)jiffies, READ_ONCE(victim->lost_at) + PFLOW_HOLD))
+		WRITE_ONCE(victim->sk, NULL);
+	/* What was lost before has been answered. */
+	if (!more_lost || lost <= HANDFUL << POINT)
+		return 0;
+	return min_t(u64, PFLOW_ONE, div_u64((u64)(lost - (HANDFUL << POINT)) * PFLOW_ONE,
+					     max(arrived, WINDOW_PACKETS << POINT)));
+}
+
+/* Does the receiver lose for want of CPU? Of who is not known yet it is assumed. */
+static bool kept_from_running(const struct pflow_thread *thread)
+{
+	u32 wait;
+
+	if (!thread)
+		return true;
+	wait = READ_ONCE(thread->wait);
+	return wait >= KEPT_FROM && wait + READ_ONCE(thread->run) >= AWAKE;
+}
+
+/* Of the time that a receiver did not run, how much it slept, having caught up. */
+static u32 slept(const struct pflow_thread *thread)
+{
+	u32 wait, awake;
+
+	if (!thread)
+		return 0;
+	wait = READ_ONCE(thread->wait);
+	awake = wait + READ_ONCE(thread->run);
+	if (awake >= PFLOW_ONE)
+		return 0;
+	return div_u64((u64)(PFLOW_ONE - awake) * PFLOW_ONE, PFLOW_ONE - awake + wait);
+}
+
+/*
+ * Those on which the cut stands, or below it, are shed, not harmed; and where nobody is below
+ * a receiver nothing can be done for it.
+ */
+static bool to_be_helped(const struct order *order, struct pflow_cut cut, u16 level)
+{
+	return level > cut.level && order->n && order->level[0] < beneath(level);
+}
+
+/*
+ * Of those that are harmed the most important counts, not who loses most: whatever is shed for
+ * the latter may be too little for the former, who must not be left waiting.
+ */
+static void worst_of(struct harm *worst, u32 share, u16 level, enum filter_outcome cause)
+{
+	if (share <= LOSS_BEARABLE || (worst->share && level < worst->level))
+		return;
+	if (level == worst->level && share <= worst->share)
+		return;
+	worst->share = share;
+	worst->level = level;
+	worst->cause = cause;
+}
+
+static void worst_loss(struct harm *worst, struct victim *victims, const struct order *order,
+		       struct pflow_cut cut, u32 elapsed_us)
+{
+	u32 spare = PFLOW_ONE;
+	bool any = false;
+	unsigned int i;
+
+	for (i = 0; i < VICTIMS; i++) {
+		struct victim *victim = &victims[i];
+		const struct sock *sk = READ_ONCE(victim->sk);
+		const struct pflow_thread *thread;
+		const struct pflow_sock *entry;
+		u16 level;
+		u32 loss;
+
+		if (!sk)
+			continue;
+		entry = pflow_sock_find_as(sk, READ_ONCE(victim->cookie));
+		if (!entry) {
+			WRITE_ONCE(victim->sk, NULL);
+			continue;
+		}
+		level = filter_level(entry);
+		WRITE_ONCE(victim->level, level);
+		loss = victim_loss(victim, entry, elapsed_us);
+		if (!to_be_helped(order, cut, level))
+			continue;
+		thread = pflow_thread_find(READ_ONCE(entry->pid));
+		if (thread && READ_ONCE(thread->born) != READ_ONCE(entry->born))
+			thread = NULL;
+		spare = min(spare, slept(thread));
+		any = true;
+		if (kept_from_running(thread))
+			worst_of(worst, loss, level, FILTER_DROP_HARM);
+	}
+	if (any)
+		worst->spare = spare;
+}
+
+/**
+ * struct usage - what takes a CPU's time
+ * @cpu: which
+ * @idle: 0..65536, share of it that is left
+ * @softirq: the same that softirqs take for receiving
+ * @standing: the same for which a receive queue stood
+ * @polled: packets that were taken from devices since the last tick
+ */
+struct usage {
+	int cpu;
+	u32 idle;
+	u32 softirq;
+	u32 standing;
+	u32 polled;
+};
+
+static bool receives_datagrams(const struct pflow_thread *thread, int cpu)
+{
+	return READ_ONCE(thread->pid) && READ_ONCE(thread->cpu) == cpu &&
+	       pflow_lately(READ_ONCE(thread->datagrams_at));
+}
+
+/* What all receivers on a CPU weigh, those of streams included. */
+static u32 receivers_weight(int cpu)
+{
+	u32 weight = 0;
+	unsigned int i;
+
+	for (i = 0; i < PFLOW_THREADS; i++)
+		if (READ_ONCE(pflow_threads[i].pid) && READ_ONCE(pflow_threads[i].cpu) == cpu)
+			weight += pflow_rank_weight(READ_ONCE(pflow_threads[i].rank));
+	return weight;
+}
+
+/* For how much of the time those of a rank run who receive datagrams, wherever they run. */
+static u32 receivers_run(u8 rank)
+{
+	unsigned int i;
+	u32 run = 0;
+
+	for (i = 0; i < PFLOW_THREADS; i++)
+		if (READ_ONCE(pflow_threads[i].pid) && READ_ONCE(pflow_threads[i].rank) == rank &&
+		    pflow_lately(READ_ONCE(pflow_threads[i].datagrams_at)))
+			run += READ_ONCE(pflow_threads[i].run);
+	return run;
+}
+
+/* What shedding all below a level would still give back, 0..65536. */
+static u32 to_be_saved(const struct usage *usage, const struct order *order, u16 level)
+{
+	u32 passed = order_passed_below(order, level);
+	u64 saved = 0;
+	unsigned int i;
+
+	if (usage->polled)
+		saved = div_u64((u64)usage->softirq * min(passed, usage->polled),
+				usage->polled) / SAVED;
+	for (i = 0; i < PFLOW_THREADS; i++) {
+		const struct pflow_thread *thread = &pflow_threads[i];
+
+		if (receives_datagrams(thread, usage->cpu) &&
+		    pflow_level(READ_ONCE(thread->rank), false) < level)
+			saved += READ_ONCE(thread->run);
+	}
+	return min_t(u64, saved, PFLOW_ONE);
+}
+
+/* A share of time, on the scale of packets. */
+static u32 as_loss(u32 share, u32 bearable)
+{
+	return min_t(u64, div_u64((u64)share * LOSS_BEARABLE, bearable), PFLOW_ONE);
+}
+
+static void worst_wait(struct harm *worst, const struct usage *usage, const struct order *order,
+		       struct pflow_cut cut)
+{
+	unsigned int i;
+
+	for (i = 0; i < PFLOW_THREADS; i++) {
+		const struct pflow_thread *thread = &pflow_threads[i];
+		u16 level = pflow_level(READ_ONCE(thread->rank), false);
+		u32 wait = READ_ONCE(thread->wait);
+
+		if (!READ_ONCE(thread->pid) || READ_ONCE(thread->cpu) != usage->cpu ||
+		    wait <= WAIT_BEARABLE || !to_be_helped(order, cut, level) ||
+		    !pflow_lately(READ_ONCE(thread->streams_at)))
+			continue;
+		/* Idle moments in between are none that it could use. */
+		if (wait > KEPT_FROM)
+			worst->spare = 0;
+		wait = min(wait, to_be_saved(usage, order, level));
+		/* A little is left alone until it is more; what is shed is shed to the end. */
+		if (!cut.level && !cut.share && wait < WAIT_BEGINS)
+			continue;
+		worst_of(worst, as_loss(wait, WAIT_BEARABLE), level, FILTER_DROP_HARM);
+	}
+}
+
+/**
+ * struct queue - whether a CPU's receive queue stands
+ * @standing_ns: pflow_load.standing_ns at the last tick
+ * @lost: pflow_load.lost at the last tick
+ * @lost_at: jiffies when it last rose, with the lowest bit set; 0 for not lately
+ * @stood_us: how long it has stood, see pflow_stood_step()
+ * @packet_ns: how long the CPU takes for a packet of it, a decaying mean
+ * @unshed_ns: the same when nobody was shed
+ */
+struct queue {
+	u64 standing_ns;
+	u32 lost;
+	u32 lost_at;
+	u32 stood_us;
+	u32 packet_ns;
+	u32 unshed_ns;
+};
+
+static u32 share_of(u64 part_ns, u32 whole_us)
+{
+	return min_t(u64, div_u64(div_u64(part_ns, NSEC_PER_USEC) * PFLOW_ONE, whole_us),
+		     PFLOW_ONE);
+}
+
+/* A loss counts until the estimator has looked again. */
+static u32 queue_stands(struct queue *queue, const struct pflow_load *load, u32 elapsed_us)
+{
+	u64 standing_ns = READ_ONCE(load->standing_ns);
+	u32 lost = READ_ONCE(load->lost);
+	u32 stands = share_of(standing_ns - queue->standing_ns, elapsed_us);
+	u32 now = jiffies;
+
+	if (lost != queue->lost)
+		queue->lost_at = now | 1;
+	else if (queue->lost_at && time_after32(now, queue->lost_at + LOST_FOR))
+		queue->lost_at = 0;
+	if (queue->lost_at)
+		stands = PFLOW_ONE;
+	queue->standing_ns = standing_ns;
+	queue->lost = lost;
+	return stands;
+}
+
+/*
+ * A queue that stands loses what the CPU has no time for. How many that are is often known
+ * to nobody in the guest. But shedding helps by as much as it makes packets cheaper.
+ */
+static u32 queue_harm(struct queue *queue, const struct usage *usage, struct pflow_cut cut,
+		      u32 elapsed_us)
+{
+	u32 packet_ns = min_t(u64, (u64)elapsed_us * NSEC_PER_USEC / max(usage->polled, 1U),
+			      U32_MAX);
+
+	queue->packet_ns = queue->packet_ns - queue->packet_ns / 4 + packet_ns / 4;
+	if (!cut.level && !cut.share)
+		queue->unshed_ns = queue->packet_ns;
+	return div_u64((u64)usage->standing * min(queue->packet_ns, queue->unshed_ns),
+		       max(queue->unshed_ns, 1U));
+}
+
+/*
+ * Whose packets a queue loses nobody knows either, so the most important receiver's that is
+ * served counts. Shedding begins with an overload that lasts; once begun, it answers at once.
+ */
+static void worst_queue(struct harm *worst, struct queue *queue, const struct usage *usage,
+			const struct order *order, struct pflow_cut cut, u16 served,
+			u32 elapsed_us)
+{
+	u32 harm = queue_harm(queue, usage, cut, elapsed_us);
+
+	queue->stood_us = pflow_stood_step(queue->stood_us, usage->standing, elapsed_us);
+	if (!served || !to_be_helped(order, cut, served - 1))
+		return;
+	if (usage->standing)
+		worst->spare = 0;
+	if (cut.level || cut.share || pflow_stood_long(queue->stood_us))
+		worst_of(worst, as_loss(harm, STOOD_BEARABLE), served - 1, FILTER_DROP_OVERLOAD);
+}

@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * The order: which levels of receivers are in use on a CPU, and what they are sent.
+ *
+ * A level is in use on the CPU where its packets arrive and on the one where its receivers
+ * run; there each may be shed. What arrives is counted on its own CPU alone, by plain stores.
+ *
+ * Context: order_note() in softirq, for each packet that rank may shed; the rest by the
+ * controllers' tick.
+ */
+#include "../common/compat/compat.h"
+#include "filter.h"
+
+#define IN_USE		(HZ / 2)	/* so long after its last packet */
+
+/**
+ * struct level - the receivers of one level on one CPU
+ * @seen: jiffies of their last packet; 0: never
+ * @top_rate: what the busiest is sent, packets/s; decays
+ * @arrived: their packets that arrived on this CPU
+ * @shed: those of them that were dropped for the sake of higher receivers
+ * @passed_seen: @arrived less @shed at the last tick
+ * @packet_ns: what one of its receivers runs for a packet, a decaying mean
+ * @floor: packets/s that each of its receivers keeps
+ */
+struct level {
+	u32 seen;
+	u32 top_rate;
+	u32 arrived;
+	u32 shed;
+	u32 passed_seen;
+	u32 packet_ns;
+	u32 floor;
+};
+
+/**
+ * struct order - the levels in use on a CPU, as one tick finds them
+ * @n: how many
+ * @level: which, ascending
+ * @passed: how many packets of each were let through since the last tick
+ */
+struct order {
+	unsigned int n;
+	u16 level[PFLOW_LEVELS];
+	u32 passed[PFLOW_LEVELS];
+};
+
+static void order_note(struct level *level, u32 rate)
+{
+	u32 now = jiffies;
+
+	if (READ_ONCE(level->seen) != now)
+		WRITE_ONCE(level->seen, now);
+	if (rate > READ_ONCE(level->top_rate))
+		WRITE_ONCE(level->top_rate, rate);
+}
+
+/* Another CPU's jiffies may be one ahead. */
+static bool level_in_use(const struct level *level, u32 now)
+{
+	u32 seen = READ_ONCE(level->seen);
+
+	return seen && time_before32(now, seen + IN_USE);
+}
+
+/* List what is in use, and age what is known of the busiest. */
+static void order_take(struct order *order, struct level *levels, u32 now)
+{
+	unsigned int i;
+
+	order->n = 0;
+	for (i = 0; i < PFLOW_LEVELS; i++) {
+		struct level *level = &levels[i];
+		u32 top, passed;
+
+		if (!READ_ONCE(level->seen))
+			continue;
+		passed = READ_ONCE(level->arrived) - READ_ONCE(level->shed);
+		if (!level_in_use(level, now)) {
+			WRITE_ONCE(level->seen, 0);
+			WRITE_ONCE(level->top_rate, 0);
+			level->passed_seen = passed;
+			continue;
+		}
+		order->level[order->n] = i;
+		order->passed[order->n++] = passed - level->passed_seen;
+		level->passed_seen = passed;
+		top = READ_ONCE(level->top_rate);
+		WRITE_ONCE(level->top_rate, top - DIV_ROUND_UP(top, 64));
+	}
+}
+
+/* How many of the levels in use are below this one. */
+static unsigned int order_below(const struct order *order, u16 level)
+{
+	unsigned int i;
+
+	for (i = 0; i < order->n && order->level[i] < level; i++)
+		;
+	return i;
+}
+
+/* Packets that those below this level were let through. */
+static u32 order_passed_below(const struct order *order, u16 level)
+{
+	unsigned int i;
+	u32 passed = 0;
+
+	for (i = 0; i < order->n && order->level[i] < level; i++)
+		passed += order->passed[i];
+	return passed;
+}
+
+/*
+ * Where shedding for those of a level ends: below all of their rank. One that is elected now
+ * is not in a moment, and must not be shed for what it had itself; nor are its equals.
+ */
+static u16 beneath(u16 level)
+{
+	return round_down(level, 2);
+}

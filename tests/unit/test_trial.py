@@ -1,0 +1,232 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""A measure on trial: it answers harm, gives back, and is taken back where it is vain."""
+
+from collections.abc import Callable, Iterable
+from itertools import pairwise
+
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+from unit.policy import ONE, Tick, Trial, cut_most, trial_step
+
+BEARABLE = ONE // 200
+SECOND = 1_000_000
+TICK_US = 12_000
+HOLD_US = 100_000
+HOLD_MOST_US = 1_600_000
+ASKING_US = 80_000
+BACKOFF_MOST = 60.0
+
+words = st.integers(0, 2**32 - 1)
+harms = st.integers(0, ONE)
+shares = st.integers(0, ONE)
+mosts = st.integers(0, 4).map(cut_most)
+apart = st.integers(1, 2 * HOLD_US)  # a late tick counts as 100 ms
+ticks = st.builds(Tick, harms, st.just(BEARABLE), shares, mosts, apart)
+# Long enough at a time for a question to be asked.
+histories = st.lists(st.tuples(ticks, st.integers(1, 60)), max_size=8)
+anything = st.builds(lambda values: Trial(*values), st.lists(words, min_size=11, max_size=11))
+
+
+def after(history: Iterable[tuple[Tick, int]]) -> Trial:
+    trial = Trial()
+    for tick, times in history:
+        for _ in range(times):
+            trial_step(trial, tick)
+    return trial
+
+
+states = histories.map(after)
+
+
+def stepped(trial: Trial, tick: Tick) -> Trial:
+    new = trial.copy()
+    trial_step(new, tick)
+    return new
+
+
+def run(
+    seconds: float,
+    harm: Callable[[int], float],
+    levels: int = 2,
+    spare: float = 0,
+    trial: Trial | None = None,
+) -> list[Trial]:
+    """The trial by tick; harm as a share of one, by how far it reaches."""
+    trial, seen = trial or Trial(), []
+    for _ in range(round(seconds * SECOND / TICK_US)):
+        seen.append(trial.copy())
+        lost = round(harm(trial.reach) * ONE)
+        tick = Tick(lost, BEARABLE, round(spare * ONE), cut_most(levels), TICK_US)
+        trial_step(trial, tick)
+    return seen
+
+
+def spells(seen: list[Trial], of: Callable[[Trial], bool]) -> list[tuple[bool, float]]:
+    """What holds in turn, and for how many seconds."""
+    found: list[tuple[bool, float]] = []
+    for trial in seen:
+        now = of(trial)
+        if found and found[-1][0] == now:
+            found[-1] = (now, found[-1][1] + TICK_US / SECOND)
+        else:
+            found.append((now, TICK_US / SECOND))
+    return found
+
+
+@given(anything, st.builds(Tick, words, words, words, words, words))
+def test_any_words_keep_it_within_bounds(trial: Trial, tick: Tick) -> None:
+    """The undefined behaviour sanitizer looks on; see policy.library()."""
+    for _ in range(3):
+        trial_step(trial, tick)
+        assert trial.reach <= tick.most
+
+
+@given(st.lists(st.builds(Tick, words, words, words, words, words), max_size=60))
+def test_any_course_keeps_it_within_bounds(course: list[Tick]) -> None:
+    trial = Trial()
+    for tick in course:
+        trial_step(trial, tick)
+        assert trial.reach <= tick.most
+        assert trial.limit_us <= BACKOFF_MOST * SECOND
+        assert trial.hold_us <= HOLD_MOST_US
+
+
+@given(states, ticks)
+def test_it_reaches_no_further_than_it_may(trial: Trial, tick: Tick) -> None:
+    new = stepped(trial, tick)
+    assert new.reach <= tick.most
+    limited = trial.limit_us > min(tick.elapsed_us, HOLD_US)
+    if limited and trial.reach <= trial.limit and not trial.asking_us:
+        assert new.reach <= trial.limit
+
+
+@given(states, ticks)
+def test_only_harm_makes_it_reach_further(trial: Trial, tick: Tick) -> None:
+    new = stepped(trial, tick)
+    if new.reach > trial.reach:
+        assert tick.harm > tick.bearable
+        assert trial.asking_us or new.reach <= max(trial.reach, trial.enough) + 3 * ONE
+
+
+@given(states, ticks, harms)
+def test_more_harm_reaches_no_less(trial: Trial, tick: Tick, other: int) -> None:
+    """Save where it is the greater harm that is asked about."""
+    less, more = sorted((tick.harm, other))
+    one = stepped(trial, Tick(less, BEARABLE, tick.spare, tick.most, tick.elapsed_us))
+    two = stepped(trial, Tick(more, BEARABLE, tick.spare, tick.most, tick.elapsed_us))
+    assume(trial.asking_us or not two.asking_us)
+    assert two.reach >= one.reach
+
+
+@given(states, ticks, shares)
+def test_more_time_to_spare_reaches_no_further(trial: Trial, tick: Tick, other: int) -> None:
+    less, more = sorted((tick.spare, other))
+    one = stepped(trial, Tick(tick.harm, BEARABLE, less, tick.most, tick.elapsed_us))
+    two = stepped(trial, Tick(tick.harm, BEARABLE, more, tick.most, tick.elapsed_us))
+    assert two.reach <= one.reach
+
+
+@given(st.integers(BEARABLE + 1, ONE), st.integers(1, 4))
+def test_harm_is_answered_the_faster_the_greater_it_is(harm: int, levels: int) -> None:
+    excess = min(harm / BEARABLE - 1, 40)
+    need = 3 / excess + TICK_US / SECOND
+    if need > 30:
+        return
+    seen = run(need * 1.1 + 0.1, lambda reach: harm / ONE if reach < ONE // 2 else 0, levels)
+    assert any(trial.reach >= ONE // 2 for trial in seen)
+    if harm > 0.25 * ONE:
+        assert next(t for t, trial in enumerate(seen) if trial.reach >= ONE // 2) <= 4
+
+
+@given(states, st.integers(1, 4))
+def test_with_time_to_spare_all_is_given_back_at_once(trial: Trial, levels: int) -> None:
+    """A fifth of a second a step, after it has held what it has."""
+    assume(not trial.asking_us)
+    hold = max(trial.hold_us, HOLD_US)
+    given_back = hold / SECOND + 0.2 * trial.reach / ONE + 2 * TICK_US / SECOND
+    seen = run(given_back + 0.1, lambda _: 0, 4, spare=1, trial=trial.copy())
+    assert seen[-1].reach == 0
+    if trial.reach <= 2 * ONE:
+        assert next(t for t, s in enumerate(seen) if not s.reach) <= (hold + 500_000) / TICK_US
+
+
+@given(states)
+def test_without_time_to_spare_a_step_takes_three_seconds(trial: Trial) -> None:
+    assume(not trial.asking_us)
+    seen = run(3.1 * trial.reach / ONE + 0.1, lambda _: 0, 4, trial=trial.copy())
+    assert seen[-1].reach == 0
+    for before, now in pairwise(seen):
+        assert before.reach - now.reach <= ONE * TICK_US // (3 * SECOND) + 1
+
+
+@given(states)
+def test_in_peace_everything_is_forgotten(trial: Trial) -> None:
+    last = run(130, lambda _: 0, 4, spare=1, trial=trial.copy())[-1]
+    assert (last.reach, last.enough, last.hold_us, last.ask_us) == (0, 0, 0, 0)
+    assert (last.limit_us, last.futile_us, last.asking_us) == (0, 0, 0)
+
+
+def test_who_is_harmed_again_gets_back_at_once_what_was_enough() -> None:
+    trial = run(2, lambda reach: 0.3 if reach < 1.5 * ONE else 0)[-1]
+    enough = trial.reach
+    assert enough >= 1.4 * ONE
+    trial = run(1, lambda _: 0, spare=1, trial=trial)[-1]
+    assert trial.reach == 0
+    trial_step(trial, Tick(2 * BEARABLE, BEARABLE, 0, cut_most(2), TICK_US))
+    assert trial.reach >= 0.9 * enough
+    assert trial.hold_us == 2 * HOLD_US
+
+
+def test_enough_for_one_receiver_is_too_much_for_another() -> None:
+    """Harm to a receiver of a lower place takes no more back than it may have."""
+    trial = run(2, lambda reach: 0.3 if reach < 1.9 * ONE else 0)[-1]
+    trial = run(1, lambda _: 0, spare=1, trial=trial)[-1]
+    assert trial.reach == 0 and trial.enough > cut_most(1)
+    trial_step(trial, Tick(2 * BEARABLE, BEARABLE, 0, cut_most(1), TICK_US))
+    assert 0 < trial.reach <= cut_most(1)
+
+
+@given(st.integers(4 * BEARABLE, ONE), st.integers(1, 4))
+def test_a_vain_measure_is_taken_back(harm: int, levels: int) -> None:
+    """What does not depend on how far it reaches: 2, 4, 8 s and so on apart, at last a minute."""
+    seen = run(600, lambda _: harm / ONE, levels)
+    taken = spells(seen, lambda trial: trial.reach > 0)
+    back = [seconds for on, seconds in taken if not on][1:-1]
+    assert back == sorted(back)
+    assert back[0] >= 1.9
+    assert max(back) <= BACKOFF_MOST + 0.1
+    if len(back) > 5:
+        assert back[-1] >= BACKOFF_MOST - 0.1
+    # A small harm is answered slowly, and so long it takes until it can be said.
+    shed = sum(seconds for on, seconds in taken if on) / 600
+    assert shed <= (0.03 if harm > 0.1 * ONE else 0.1), shed
+
+
+def test_the_step_before_is_asked_about_too() -> None:
+    """Only the first step helps, so that one is kept, and the other is not."""
+    seen = run(120, lambda reach: 0.3 if reach >= ONE // 2 else 0.6)
+    late = seen[round(10 * SECOND / TICK_US) :]
+    assert sum(trial.reach >= ONE // 2 for trial in late) / len(late) >= 0.97
+    assert sum(trial.reach > 1.1 * ONE for trial in late) / len(late) <= 0.06
+
+
+@pytest.mark.parametrize("levels", [1, 2, 3])
+def test_a_measure_that_helps_is_kept(levels: int) -> None:
+    """It is asked rarer and rarer, and each time for hardly more than 80 ms."""
+    most = cut_most(levels)
+    seen = run(300, lambda reach: 0.1 if reach >= most - ONE // 8 else 0.4, levels)
+    asked = spells(seen[200:], lambda trial: trial.asking_us > 0)
+    questions = [seconds for on, seconds in asked if on]
+    between = [seconds for on, seconds in asked if not on]
+    assert 4 <= len(questions) <= 9
+    assert max(questions) <= ASKING_US / SECOND + 2 * TICK_US / SECOND
+    assert between[1:-1] == sorted(between[1:-1])
+    assert between[-2] >= 59
+    missed = sum(trial.reach < most - ONE // 8 for trial in seen[200:]) / len(seen[200:])
+    assert missed <= 0.005
+
+
+def test_what_does_about_enough_is_not_asked_about() -> None:
+    seen = run(60, lambda reach: 0.3 if reach < ONE - 1 else 1.9 * BEARABLE / ONE, levels=1)
+    assert not any(trial.asking_us for trial in seen)
