@@ -15,10 +15,12 @@ from contextlib import ExitStack, contextmanager
 from experiments import mm
 from experiments.rules import Nft, ShedAll, TcPolice, XdpPolice
 from experiments.settings import (
+    CONTROLLERS,
     FLOW_LIMIT,
     FOUR_MIB,
     STEERED,
     THREADED,
+    WEIGHT,
     Early,
     FlowLimit,
     Modules,
@@ -30,10 +32,12 @@ from experiments.settings import (
     Sysctl,
     TcpBuffers,
     ThreadedNapi,
+    Weights,
 )
 from rig.guest import Guest
 
 OFF = ("stock", "stock2")
+TOUCHED = (THREADED, FLOW_LIMIT, STEERED, CONTROLLERS)
 
 SETTINGS = {
     "stock": lambda: Setting(),
@@ -46,6 +50,8 @@ SETTINGS = {
     "rr-by-hand": lambda: RealTime("rr"),
     "fifo-by-hand": lambda: RealTime("fifo"),
     "nice-by-hand": lambda: Reniced(-5),
+    "weights-equal": lambda: Weights(1, 1),
+    "weights-97": lambda: Weights(WEIGHT, 1),
     "threaded": lambda: ThreadedNapi(),
     "threaded-niced": lambda: ThreadedNapi(19),
     "flow-limit": lambda: FlowLimit(),
@@ -137,7 +143,9 @@ def state(guest: Guest) -> dict[str, str]:
         "kernel/sched_autogroup_enabled",
     )
     found = {name: guest.read(f"/proc/sys/{name}").strip() for name in sysctls}
-    found |= {path: guest.read(path).strip() for path in (THREADED, FLOW_LIMIT, STEERED)}
+    found |= {
+        path: guest.read(path).strip() for path in (THREADED, FLOW_LIMIT, STEERED, CONTROLLERS)
+    }
     for command in ("nft list ruleset", "tc qdisc show dev eth0", "ip -details link show eth0"):
         found[command] = guest.run(command).out
     modules = [line.split()[0] for line in guest.read("/proc/modules").splitlines()]

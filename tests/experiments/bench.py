@@ -25,17 +25,20 @@ OURS = "filter,sched,mm,both,all"
 ARMS = {
     "U1": f"shed-all,rmem4m,{BY_HAND},{RULES},{OURS},all-scaled",
     "U1w": f"shed-all,rmem4m,{OFF},{BY_HAND},{RULES},{OURS},all-scaled",
-    "U1-drops": "filter,both,all",
+    "U1-drops": "shed-all,filter,sched,both,all",
     "T1": f"{BY_HAND},{OURS}",
     "M1": f"{BY_HAND},nft-limit,{OURS}",
     "M2": f"{BY_HAND},{OURS}",
     "B1": "mm,filter+mm,all,rmem4m",
-    "P1": "filter,both,all",
+    "P1": "shed-all,filter,both,all",
     "H1": "rmem4m,nice-by-hand,rr-by-hand,sched,all",
     "S1": "mm,all",
+    "V1": "filter,all",
+    "onset": "filter,all",
     "L1": "nft-limit,xdp-police,filter,all",
     "R1": f"rmem4m,{BY_HAND},{OURS}",
     "R2": f"rmem4m,{BY_HAND},{OURS}",
+    "W1": "shed-all,fifo-by-hand,filter,all",
 }
 
 

@@ -2,7 +2,8 @@
 """What each receiver got, stock against PacketFlow: bars of text, and a picture.
 
 Both show the median over the repeats; the picture has the spread (minimum to
-maximum) as error bars. The two stock arms are one bar.
+maximum) as error bars. The two stock arms are one bar. Of W1 it is the answers of the web
+server, beside what an administrator could get by hand for it.
 """
 
 from __future__ import annotations
@@ -22,14 +23,16 @@ from matplotlib.ticker import MaxNLocator
 EXPLAINED = {
     "U1": "receivers that only receive",
     "U1w": "receivers that work on every packet",
+    "W1": "a web server of nice 0 beside floods to nice 10",
 }
 STOCK_COLOUR, OUR_COLOUR, INK, PALE = "#a9b1ba", "#0b6e99", "#24292f", "#d8dee4"
+HAND_COLOUR = "#d98324"
 TEXT_WIDTH = 46  # cells for what was sent
 
 
 @dataclass(frozen=True)
 class Bars:
-    """One arm: kpps of each receiver."""
+    """One arm: kpps of each receiver, and of all together."""
 
     label: str
     colour: str
@@ -40,6 +43,7 @@ class Bars:
 
 def bars(label: str, colour: str, result: Json, names: Sequence[str]) -> Bars:
     rows = [row for name in names for row in result["arms"][name]["received_pps"]]
+    rows = [[*row, sum(row)] for row in rows]
     columns = [[value / 1e3 for value in column] for column in zip(*rows, strict=True)]
     return Bars(
         label,
@@ -66,14 +70,46 @@ def title(result: Json) -> str:
     return f"{name}: {EXPLAINED[name]}"
 
 
+def answers(result: Json) -> list[tuple[str, str, list[float]]]:
+    """Of W1 beside floods, kept alive: label, colour, and answers a second in every run."""
+    arms = next(part["arms"] for part in result["parts"] if part["floods"])
+    kinds = (
+        ("stock kernel", STOCK_COLOUR, OFF),
+        ("with PacketFlow", OUR_COLOUR, ["all"]),
+        ("floods dropped by hand", HAND_COLOUR, ["shed-all"]),
+    )
+    return [
+        (label, colour, [value for name in names for value in arms[name]["answers_per_s"]])
+        for label, colour, names in kinds
+    ]
+
+
 def text(result: Json) -> str:
-    """Bars of text; a dot marks what was sent and not received."""
+    """Bars of text."""
+    return web_text(result) if "parts" in result else flood_text(result)
+
+
+def web_text(result: Json) -> str:
+    """Answers a second."""
+    found = [(label, statistics.median(values)) for label, _, values in answers(result)]
+    most = max(value for _, value in found) or 1.0
+    lines = [f"{title(result)}: answers a second", ""]
+    for label, value in found:
+        bar = "█" * round(value / most * TEXT_WIDTH)
+        lines.append(f"{label:24}{bar:{TEXT_WIDTH}} {value:5.0f}/s")
+    return "\n".join(lines)
+
+
+def flood_text(result: Json) -> str:
+    """Packets; a dot marks what was sent and not received."""
     sent = sent_kpps(result)
     lines = [f"{title(result)}; {sent:.0f} kpps sent to each", ""]
-    for i, nice in enumerate(result["nices"]):
+    heads = [*(f"nice {nice}" for nice in result["nices"]), "all"]
+    for i, name in enumerate(heads):
+        most = sent * (len(heads) - 1 if name == "all" else 1)
         for one in both(result):
-            head = f"nice {nice}" if one.label.startswith("stock") else ""
-            cells = min(round(one.median[i] / sent * TEXT_WIDTH), TEXT_WIDTH)
+            head = name if one.label.startswith("stock") else ""
+            cells = min(round(one.median[i] / most * TEXT_WIDTH), TEXT_WIDTH)
             bar = "█" * cells + "·" * (TEXT_WIDTH - cells)
             lines.append(f"{head:8}{one.label:16}{bar} {one.median[i]:5.1f} kpps")
         lines.append("")
@@ -98,6 +134,15 @@ def save(figure: Figure, paths: Sequence[Path]) -> None:
         figure.savefig(path, dpi=160)
 
 
+def bare(panel: Axes) -> None:
+    """Without a frame."""
+    panel.set_axisbelow(True)
+    panel.tick_params(length=0, colors=INK)
+    for edge in ("top", "right", "left"):
+        panel.spines[edge].set_visible(False)
+    panel.spines["bottom"].set_color(PALE)
+
+
 def picture(results: Sequence[Json], paths: Sequence[Path]) -> None:
     save(compose(results), paths)
 
@@ -108,19 +153,46 @@ def compose(results: Sequence[Json]) -> Figure:
     figure = page(width)
     panels = figure.subplots(1, len(results), squeeze=False)
     for panel, result in zip(panels[0], results, strict=True):
-        draw(panel, result)
-    panels[0][0].set_ylabel("received, thousand packets a second")
+        if "parts" in result:
+            draw_answers(panel, result)
+        else:
+            draw(panel, result)
     first = results[0]
     entitle(
         figure,
-        "Who gets the packets under receive overload",
-        f"Linux {first['version']}, {first['tool']} receivers, {first['date'][:10]}. "
+        "What is important keeps its packets under receive overload",
+        f"Linux {first['version']}, {first['date'][:10]}. "
         "Medians; thin lines: smallest to largest.",
     )
-    handles, labels = panels[0][0].get_legend_handles_labels()
+    handles, labels = panels[0][-1].get_legend_handles_labels()
     figure.legend(handles, labels, loc="lower center", ncols=2, frameon=False)
-    figure.subplots_adjust(left=0.7 / width, right=0.985, top=0.79, bottom=0.14, wspace=0.1)
+    figure.subplots_adjust(left=0.8 / width, right=0.985, top=0.79, bottom=0.14, wspace=0.18)
     return figure
+
+
+def draw_answers(panel: Axes, result: Json) -> None:
+    found = answers(result)
+    for i, (_, colour, values) in enumerate(found):
+        middle = statistics.median(values)
+        panel.bar([i], [middle], 0.6, color=colour, zorder=2)
+        off = [[middle - min(values)], [max(values) - middle]]
+        panel.errorbar(
+            [i], [middle], off, fmt="none", ecolor=INK, elinewidth=1, capsize=3, zorder=3
+        )
+        panel.annotate(
+            f"{middle:.0f}",
+            (i, max(values)),
+            (0, 4),
+            textcoords="offset points",
+            ha="center",
+            fontweight="bold" if colour == OUR_COLOUR else "normal",
+        )
+    panel.set_title(title(result), loc="left", fontsize=12.5, color=INK, pad=10)
+    panel.set_xticks(range(len(found)), [label.replace(" ", "\n", 1) for label, *_ in found])
+    panel.set_ylabel("answers a second")
+    panel.set_ylim(0, max(max(values) for *_, values in found) * 1.18)
+    panel.grid(axis="y", color=PALE, linewidth=0.8)
+    bare(panel)
 
 
 def draw(panel: Axes, result: Json) -> None:
@@ -156,12 +228,10 @@ def draw(panel: Axes, result: Json) -> None:
         fontsize=9.5,
     )
     panel.set_title(title(result), loc="left", fontsize=12.5, color=INK, pad=10)
-    panel.set_xticks(range(len(result["nices"])), [f"nice {nice}" for nice in result["nices"]])
-    panel.set_ylim(0, sent * 1.18)
+    heads = [*(f"nice {nice}" for nice in result["nices"]), "all together"]
+    panel.set_xticks(range(len(heads)), heads)
+    panel.set_ylabel("received, thousand packets a second")
+    panel.set_ylim(0, max(sent, *(one.high[-1] for one in both(result))) * 1.18)
     panel.yaxis.set_major_locator(MaxNLocator(6, integer=True))
-    panel.set_axisbelow(True)
     panel.grid(axis="y", color=PALE, linewidth=0.8)
-    panel.tick_params(length=0, colors=INK)
-    for edge in ("top", "right", "left"):
-        panel.spines[edge].set_visible(False)
-    panel.spines["bottom"].set_color(PALE)
+    bare(panel)

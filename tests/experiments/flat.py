@@ -11,6 +11,7 @@ import csv
 import io
 from collections.abc import Iterator
 
+from experiments import web
 from experiments.result import Json
 
 HEAD = ("experiment", "kernel", "version", "figure", "repeat", "receiver", "value")
@@ -45,11 +46,16 @@ def text(result: Json) -> str:
 
 
 def parted(result: Json) -> Iterator[tuple[str, object]]:
-    """What it says of each arm, by what was offered where that was varied."""
+    """What it says of each arm, by part, or by what was offered where that was varied."""
     for key, value in result.items():
         if key == "steps":
             for step in value:
                 told = next(f"{name} {step[name]:g}" for name in step if name != "arms")
+                if "weights" in step:
+                    told += f" weights {'/'.join(map(str, step['weights']))}"
                 yield told, step["arms"]
+        elif key == "parts":
+            for part in value:
+                yield web.described(part["part"], part["floods"]), part["arms"]
         elif isinstance(value, dict):
             yield key, value

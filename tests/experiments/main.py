@@ -15,23 +15,27 @@ from experiments import (
     demo,
     election,
     mixed,
+    onset,
     profile,
     real,
     result,
     runner,
     s1,
+    shares,
     show,
     sweep,
     t1,
     t1b,
+    trace,
+    u1,
+    web,
 )
 from experiments.arms import SETTINGS
 from experiments.progress import Say
 from experiments.result import Json
-from experiments.u1 import COUNTED_PPS
+from experiments.u1 import COUNTED_PPS, COUNTED_WORKING_PPS
 from rig.guest import Guest
 from rig.kernels import REPO, SERIES, kernel
-from rig.machine import emulated
 from rig.traffic import TOOLS
 
 
@@ -56,24 +60,18 @@ def parser() -> argparse.ArgumentParser:
         # iperf3 closes its sockets too early to tell each receiver's drops, and does no work.
         tools = sorted(TOOLS) if name == "U1" else ["light"]
         add_load(command, tools, f"{plan.counted_pps:.0f}, or {plan.pps:.0f} by the host's clock")
-        add_clock(command)
-        add_arms(command, plan.arms)
-        add_common(command)
+        add_guest(command, plan.arms)
     for name, about in t1.EXPERIMENTS.items():
         command = commands.add_parser(name, help=about)
         command.add_argument(
             "--packets", type=int, default=t1.PACKETS, help="for each receiver (%(default)s)"
         )
         command.set_defaults(do=run_t1, experiment=name)
-        add_clock(command)
-        add_arms(command, t1.ARMS)
-        add_common(command)
+        add_guest(command, t1.ARMS)
     command = commands.add_parser("T1b", help=t1b.ABOUT)
     add_seconds(command, t1b.SECONDS)
     command.set_defaults(do=run_t1b)
-    add_clock(command)
-    add_arms(command, t1b.ARMS)
-    add_common(command)
+    add_guest(command, t1b.ARMS)
     command = commands.add_parser("S1", help=s1.ABOUT)
     add_seconds(command, s1.SECONDS)
     command.add_argument(
@@ -81,9 +79,7 @@ def parser() -> argparse.ArgumentParser:
     )
     command.set_defaults(do=run_s1)
     add_pps(command, f"{s1.S1.pps:.0f}")
-    add_clock(command)
-    add_arms(command, s1.ARMS)
-    add_common(command)
+    add_guest(command, s1.ARMS)
     for name, beside in mixed.EXPERIMENTS.items():
         command = commands.add_parser(name, help=beside.about)
         if name == "M1":  # lasts until the stream has ended
@@ -91,23 +87,40 @@ def parser() -> argparse.ArgumentParser:
         else:
             add_seconds(command, mixed.SECONDS)
         command.set_defaults(do=run_mixed, experiment=name)
-        add_clock(command)
-        add_arms(command, mixed.ARMS)
-        add_common(command)
+        add_guest(command, mixed.ARMS)
     for name, program in real.EXPERIMENTS.items():
         command = commands.add_parser(name, help=program.about)
         add_seconds(command, real.SECONDS)
         command.set_defaults(do=run_real, experiment=name)
-        add_clock(command)
-        add_arms(command, real.ARMS)
-        add_common(command)
+        add_guest(command, real.ARMS)
+    command = commands.add_parser("W1", help=web.ABOUT)
+    command.add_argument(
+        "--seconds", type=int, default=web.SECONDS, help="that wrk asks in a run (%(default)d)"
+    )
+    command.set_defaults(do=run_web)
+    add_guest(command, web.ARMS)
     for name, rising in sweep.EXPERIMENTS.items():
         command = commands.add_parser(name, help=rising.about)
         add_seconds(command, sweep.SECONDS)
         command.set_defaults(do=run_sweep, experiment=name)
-        add_clock(command)
-        add_arms(command, rising.arms)
-        add_common(command)
+        add_guest(command, rising.arms)
+    command = commands.add_parser("V1", help=shares.ABOUT)
+    add_seconds(command, shares.SECONDS)
+    command.add_argument(
+        "--work",
+        type=int,
+        metavar="N",
+        help=f"busy loops a packet (so many that one alone takes {shares.SATURATION:.0f}/s)",
+    )
+    command.add_argument(
+        "--pps",
+        type=lambda text: list(map(float, text.split(","))),
+        default=shares.rates(),
+        help="sent to each, rates joined by commas "
+        f"({','.join(f'{pps:.0f}' for pps in shares.rates())})",
+    )
+    command.set_defaults(do=run_shares)
+    add_guest(command, shares.ARMS)
     command = commands.add_parser("cost", help="instructions a packet, deterministic")
     command.add_argument("--repeat", type=int, default=2, metavar="N", help="of each arm (2)")
     command.set_defaults(do=run_cost)
@@ -121,22 +134,91 @@ def parser() -> argparse.ArgumentParser:
     command.add_argument("--arms", default=profile.ARMS, help=f"joined by commas ({profile.ARMS})")
     command.set_defaults(do=run_profile)
     add_common(command)
+    command = commands.add_parser("onset", help=onset.ABOUT)
+    command.add_argument(
+        "--seconds", type=float, default=onset.SECONDS, help="of floods on and off (%(default)g)"
+    )
+    add_pps(command, f"{COUNTED_PPS}")
+    command.set_defaults(do=run_onset)
+    add_guest(command, onset.ARMS)
+    add_trace(commands.add_parser("trace", help=trace.ABOUT))
     command = commands.add_parser("bench", help="all experiments, and a page of them")
     bench.add(command)
     command.add_argument("--kernel", default="6.12", choices=SERIES, help="(6.12)")
     command.set_defaults(do=run_bench)
-    command = commands.add_parser("demo", help="U1 and U1w, stock against PacketFlow")
+    command = commands.add_parser("demo", help="W1 and U1, stock against PacketFlow")
     add_load(command, sorted(TOOLS), "as of the experiments")
     add_clock(
         command,
         "auto",
-        "instructions where the processor is emulated anyway, unless by iperf3, "
-        "which does not keep up with them",
+        "instructions, unless by iperf3, which does not keep up with them",
     )
     command.add_argument("--directory", type=Path, default=REPO / "build" / "demo")
     command.add_argument("--kernel", default="6.12", choices=SERIES, help="(6.12)")
     command.set_defaults(do=run_demo)
     return top
+
+
+def add_trace(command: argparse.ArgumentParser) -> None:
+    command.add_argument("--arm", default=trace.ARM, help=f"one, or some joined by + ({trace.ARM})")
+    add_seconds(command, trace.SECONDS)
+    add_pps(
+        command,
+        f"{COUNTED_PPS}; {COUNTED_WORKING_PPS} with --working, {web.PPS:.0f} with --web",
+    )
+    command.add_argument(
+        "--nices",
+        type=lambda text: tuple(map(int, text.split(","))),
+        default=u1.U1.nices,
+        help="of the receivers, the most important first (0,5,10)",
+    )
+    load = command.add_mutually_exclusive_group()
+    load.add_argument("--work", type=int, default=0, metavar="N", help="busy loops a packet (0)")
+    load.add_argument("--working", action="store_true", help="as many as in U1w")
+    load.add_argument("--web", action="store_true", help="the load of W1 instead of U1's")
+    command.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="FILE=VALUE",
+        help="a setting below /proc/packetflow; can be given again",
+    )
+    for state in ("on", "off"):
+        command.add_argument(
+            f"--{state}-for",
+            type=float,
+            default=0,
+            metavar="S",
+            help=f"seconds for which all but the first are {state} (always on)",
+        )
+    command.add_argument(
+        "--together", action="store_true", help="the first goes on and off with the others"
+    )
+    command.add_argument(
+        "--picture", type=Path, action="append", default=[], metavar="FILE", help="draw it there"
+    )
+    command.add_argument(
+        "--cpus", type=at_least_one, default=1, metavar="N", help="processors of the guest (1)"
+    )
+    command.set_defaults(do=run_trace)
+    add_common(command)
+
+
+def add_guest(command: argparse.ArgumentParser, arms: str) -> None:
+    """What every experiment has that compares arms in a guest of its own."""
+    add_clock(command)
+    command.add_argument(
+        "--cpus", type=at_least_one, default=1, metavar="N", help="processors of the guest (1)"
+    )
+    add_arms(command, arms)
+    add_common(command)
+
+
+def at_least_one(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise ValueError(text)
+    return number
 
 
 def add_arms(command: argparse.ArgumentParser, default: str) -> None:
@@ -197,7 +279,10 @@ def add_common(command: argparse.ArgumentParser) -> None:
 def in_guest(options: argparse.Namespace, run: Callable[[Guest, list[str], Say], Json]) -> Json:
     """A result by these arms in a guest of its own, which is shown and kept."""
     say = Say()
-    with runner.booted(kernel(options.kernel), clock(options), say) as guest:
+    chosen = clock(options)
+    if options.cpus > 1 and not chosen.counted:
+        raise SystemExit("--cpus: a guest by the host's clock has one processor")
+    with runner.booted(kernel(options.kernel), chosen, say, options.cpus) as guest:
         found = run(guest, options.arms.split(","), say)
     keep(options, found)
     return found
@@ -242,9 +327,21 @@ def run_real(options: argparse.Namespace) -> None:
     in_guest(options, lambda guest, arms, say: real.run(name, guest, arms, repeats, seconds, say))
 
 
+def run_web(options: argparse.Namespace) -> None:
+    repeats, seconds = options.repeat, options.seconds
+    in_guest(options, lambda guest, arms, say: web.run(guest, arms, repeats, seconds, say))
+
+
 def run_sweep(options: argparse.Namespace) -> None:
     name, repeats, seconds = options.experiment, options.repeat, options.seconds
     in_guest(options, lambda guest, arms, say: sweep.run(name, guest, arms, repeats, seconds, say))
+
+
+def run_shares(options: argparse.Namespace) -> None:
+    repeats, seconds, work, pps = options.repeat, options.seconds, options.work, options.pps
+    in_guest(
+        options, lambda guest, arms, say: shares.run(guest, arms, repeats, seconds, work, pps, say)
+    )
 
 
 def run_cost(options: argparse.Namespace) -> None:
@@ -260,9 +357,38 @@ def run_profile(options: argparse.Namespace) -> None:
     keep(options, profile.run(kernel(options.kernel), arms, options.seconds, pps, Say()))
 
 
+def run_onset(options: argparse.Namespace) -> None:
+    repeats, seconds, pps = options.repeat, options.seconds, options.pps or COUNTED_PPS
+    in_guest(options, lambda guest, arms, say: onset.run(guest, arms, repeats, seconds, pps, say))
+
+
+def run_trace(options: argparse.Namespace) -> None:
+    usual = COUNTED_WORKING_PPS if options.working else COUNTED_PPS
+    setup = trace.Setup(
+        options.arm,
+        options.seconds,
+        options.pps or (web.PPS if options.web else usual),
+        options.nices,
+        options.web,
+        options.work,
+        options.working,
+        options.on_for,
+        options.off_for,
+        options.together,
+        dict(one.split("=", 1) for one in options.set),
+    )
+    if bool(setup.on) != bool(setup.off):
+        raise SystemExit("--on-for and --off-for belong together")
+    say = Say()
+    with runner.booted(kernel(options.kernel), runner.Clock(), say, options.cpus) as guest:
+        found = trace.run(guest, setup, say)
+    keep(options, found)
+    trace.picture(found, options.picture)
+
+
 def run_demo(options: argparse.Namespace) -> None:
     if options.clock == "auto":
-        options.clock = "instructions" if emulated() and options.tool == "light" else "host"
+        options.clock = "instructions" if options.tool == "light" else "host"
     demo.run(
         kernel(options.kernel),
         TOOLS[options.tool],

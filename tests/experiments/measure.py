@@ -17,14 +17,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from experiments import buffers, counters
 from experiments.arms import Arm
 from experiments.buffers import Buffers
 from experiments.competitors import Competitors
 from rig.guest import Guest
-from rig.traffic import Flow, Received, Tool, sender
+from rig.traffic import Flow, Received, Sent, Tool, sender
 
 WARM_UP = 0.5
 TAIL = 0.1  # sent after the measured period
@@ -44,6 +44,17 @@ class Load:
     competitors: int = 0  # tasks that only compute
     poisson: bool = False  # arrivals, in place of constant gaps
     watched: bool = False  # the buffers, and what is given back of them
+    on: float = 0.0  # seconds for which the flows are sent,
+    off: float = 0.0  # and then are not; 0: they always are
+    steady: int = 0  # so many, from the first, always are
+    sample_ms: int = 0  # between the receivers' samples; 0: as they are wont
+
+    def flows(self) -> list[Flow]:
+        """One to each receiver."""
+        return [
+            Flow(port, self.pps) if i < self.steady else Flow(port, self.pps, self.on, self.off)
+            for i, port in enumerate(self.ports)
+        ]
 
 
 @dataclass(frozen=True)
@@ -94,21 +105,23 @@ class Run:
     decided: dict[str, float]  # early drops by reason, in the suite's own count
     warnings: list[str]
     buffers: Buffers | None = None  # where they were watched
+    sent: Sent | None = None
+    received: Sequence[Received] = field(default_factory=list)
 
 
 def measure(guest: Guest, arm: Arm, load: Load, tool: Tool, seconds: float) -> Run:
     """Run the load once in an arm; the guest is left as it was."""
-    flows = [Flow(port, load.pps) for port in load.ports]
     with arm(guest, load.ports):
         receivers = [
-            tool.receiver(guest, port, nice=nice, work=load.work, rcvbuf=load.rcvbuf)
+            tool.receiver(guest, port, nice, load.work, load.rcvbuf, load.sample_ms)
             for port, nice in zip(load.ports, load.nices, strict=True)
         ]
         arm.started(guest, [receiver.process.pid for receiver in receivers])
         competitors = Competitors(guest, load.competitors)
         watch = buffers.Watch(guest, load.ports) if load.watched else None
         before, cpu, spent = lost(guest), cpu_time(guest), competitors.spent()
-        sent = tool.send(flows, load.size, WARM_UP + seconds + TAIL, sender(guest), load.poisson)
+        lasts = WARM_UP + seconds + TAIL
+        sent = tool.send(load.flows(), load.size, lasts, sender(guest), load.poisson)
         idle = counters.idle_share(cpu, cpu_time(guest))
         share = counters.share(spent, competitors.spent())
         competitors.end()
@@ -133,6 +146,8 @@ def measure(guest: Guest, arm: Arm, load: Load, tool: Tool, seconds: float) -> R
         decided,
         sent.warnings,
         buffers.found(received, queued, granted) if granted else None,
+        sent,
+        received,
     )
 
 

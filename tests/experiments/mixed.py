@@ -12,7 +12,7 @@ have been a stream's.
 
 JSON, every list of receivers beginning with the one of nice 0:
 
-    experiment, kernel, version, clock, dilation, date
+    experiment, kernel, version, clock, cpus, dilation, date
     nices             [receiver]
     pps               datagrams a second to each that is flooded
     noise             the spread (maximum - minimum) over all runs of both stock arms
@@ -44,7 +44,7 @@ from experiments.measure import (
     lost,
     rates,
 )
-from experiments.result import Json, closing_json, columns, heading, largest_gap, spread
+from experiments.result import Json, closing_json, columns, heading, largest_gap, spread, subject
 from rig.guest import Guest
 from rig.traffic import (
     LIGHT,
@@ -255,7 +255,7 @@ def table(result: Json) -> str:
             row.append(change)
         row += [f"{statistics.median(arm['idle']):.0%}", str(max(arm["retransmitted"]))]
         rows.append([*row, f"{largest_gap(arm):+.2%}"])
-    title = f"{result['experiment']}, kernel {result['version']}: "
+    title = f"{subject(result)}: "
     if timed:
         title += f"seconds to {PACKETS} messages of {SIZE} bytes, alone {result['alone']:.3f}; "
     title += f"{result['pps'] / 1e3:g} kpps of datagrams to each flooded; "

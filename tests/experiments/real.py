@@ -12,7 +12,7 @@ them.
 
 JSON:
 
-    experiment, kernel, version, clock, dilation, date
+    experiment, kernel, version, clock, cpus, dilation, date
     what              what the program is asked for
     nices             [receiver], the program's first
     noise             the spread (maximum - minimum) of the losses of both stock arms
@@ -40,7 +40,7 @@ from typing import Protocol
 from experiments import counters, runner
 from experiments.arms import OFF, Arm, arms
 from experiments.measure import Closing, await_quiet, close, cpu_time, lost, rates
-from experiments.result import Json, closing_json, columns, heading, largest_gap, spread
+from experiments.result import Json, closing_json, columns, heading, largest_gap, spread, subject
 from rig.guest import Guest, Process
 from rig.link import GUEST4, SENDER4
 from rig.traffic import IPERF3, Flow, await_bound, programs, sender
@@ -295,8 +295,7 @@ def table(result: Json) -> str:
             row.append(f"{statistics.median(arm['answer_ms']):.1f}")
         row += map(spread, zip(*arm["received_pps"], strict=True))
         rows.append([*row, f"{statistics.median(arm['idle']):.0%}", f"{largest_gap(arm):+.2%}"])
-    name = result["experiment"]
-    title = f"{name}, kernel {result['version']}: {EXPERIMENTS[name].about}; "
+    title = f"{subject(result)}: {EXPERIMENTS[result['experiment']].about}; "
     title += "median (minimum-maximum) of the repeats"
     foot = f"noise (spread of what the stock arms lost): {result['noise']:.2%}"
     return "\n".join([title, *columns(rows), foot])

@@ -15,10 +15,10 @@ import statistics
 from collections.abc import Sequence
 from pathlib import Path
 
-from experiments import curve, flat, show
+from experiments import curve, flat, shares, show, web
 from experiments.arms import OFF
-from experiments.chart import INK, OUR_COLOUR, PALE, STOCK_COLOUR, page
-from experiments.result import Json
+from experiments.chart import INK, OUR_COLOUR, PALE, STOCK_COLOUR, bare, page
+from experiments.result import Json, processors
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
@@ -41,6 +41,8 @@ PAPERS = {
     "P1": "In the paper filter and both stay above the original system at every rate.",
     "L1": "In the paper (Eclipse/BSD) what is received stays at 5700 packets/s, where FreeBSD's "
     "collapses.",
+    "V1": "In the paper (Eclipse/BSD) nothing is lost below saturation; beyond, each receives its "
+    "share, and all together 81 % of their best with equal shares, 89 % with 97/1/1/1.",
     "S1": "In the paper no buffer overflowed, at 16.7 % less throughput, where the original "
     "system lost 88.2 %.",
 }
@@ -91,18 +93,18 @@ def text(results: Sequence[Json]) -> str:
 
 def place(result: Json) -> tuple[int, str, str]:
     """U, T and the others in the papers' order, and their kernels."""
-    order = ["U1", "U1w", "U1-drops", "T1", "T1c", "M1", "M2", "B1", "P1", "H1", "S1", "L1"]
-    order += ["R1", "R2"]
+    order = ["U1", "U1w", "U1-drops", "T1", "T1c", "M1", "M2", "B1", "P1", "onset", "H1", "S1"]
+    order += ["L1", "V1", "R1", "R2", "W1"]
     name = result["experiment"]
     return order.index(name) if name in order else len(order), name, result["kernel"]
 
 
 def title(result: Json) -> str:
-    return f"{result['experiment']}, {result['kernel']}"
+    return f"{result['experiment']}, {result['kernel']}{processors(result)}"
 
 
 def anchor(result: Json) -> str:
-    return f"{result['experiment']}-{result['kernel']}"
+    return title(result).replace(", ", "-").replace(" ", "-")
 
 
 def section(result: Json) -> str:
@@ -143,8 +145,14 @@ def drawn(result: Json) -> Figure | None:
     """The picture that belongs to it."""
     if result["experiment"] == "S1":
         return curve.compose(result)
+    if result["experiment"] == "onset":
+        return onsets(result)
+    if result["experiment"] == "V1":
+        return weighted(result)
     if "steps" in result:
         return curves(result)
+    if "parts" in result:
+        return answered(result)
     if "instructions_per_packet" in result:
         return costs(result)
     if "arms" not in result:
@@ -162,14 +170,6 @@ def drawn(result: Json) -> Figure | None:
 def rows(arm: Json, figure: str) -> list[list[float]]:
     """By run, of each receiver; some are of one alone."""
     return [row if isinstance(row, list) else [row] for row in arm[figure]]
-
-
-def bare(panel: Axes) -> None:
-    panel.set_axisbelow(True)
-    panel.tick_params(length=0, colors=INK)
-    for edge in ("top", "right", "left"):
-        panel.spines[edge].set_visible(False)
-    panel.spines["bottom"].set_color(PALE)
 
 
 def bars(result: Json, figure: str, unit: float, what: str) -> Figure:
@@ -202,35 +202,112 @@ def curves(result: Json) -> Figure:
     """What the first receives, and all together, against what is offered."""
     made = page(12.4)
     panels = made.subplots(1, 2) if len(result["nices"]) > 1 else [made.subplots()]
-    offered = [step["pps"] / 1e3 for step in result["steps"]]
-    names = [name for name in result["steps"][0]["arms"] if name not in OFF]
-    drawn_arms = {"stock kernel": list(OFF), **{name: [name] for name in names}}
     for panel, first in zip(panels, (True, False), strict=False):
-        for colour, (label, same) in zip(itertools.cycle(LINES), drawn_arms.items(), strict=False):
-            runs = [
-                [
-                    (row[0] if first else sum(row)) / 1e3
-                    for name in same
-                    for row in step["arms"][name]["received_pps"]
-                ]
-                for step in result["steps"]
+        what = "the first receives" if first else "all receive"
+        draw_curve(panel, result["steps"], first, what)
+    beside(panels[0])
+    return made
+
+
+def weighted(result: Json) -> Figure:
+    """The same for each choice of weights."""
+    made = page(12.4)
+    found = list(shares.by_weights(result))
+    panels = made.subplots(1, 2 * len(found))
+    for i, (weights, steps) in enumerate(found):
+        for panel, first in zip(panels[2 * i : 2 * i + 2], (True, False), strict=True):
+            what = "the first receives" if first else "all receive"
+            draw_curve(panel, steps, first, f"{weights}:\n{what}")
+            panel.set_xlabel("sent to each, kpps")
+            panel.set_ylabel("" if i or not first else panel.get_ylabel())
+    beside(panels[0])
+    return made
+
+
+def beside(panel: Axes) -> None:
+    """The legend, above the first panel."""
+    count = len(panel.get_legend_handles_labels()[0])
+    panel.legend(frameon=False, ncols=count, bbox_to_anchor=(0, 1.1), loc="lower left")
+
+
+def draw_curve(panel: Axes, steps: Sequence[Json], first: bool, title: str) -> None:
+    """Of the first receiver, or of all together; both stock arms are one."""
+    offered = [step["pps"] / 1e3 for step in steps]
+    names = [name for name in steps[0]["arms"] if name not in OFF]
+    drawn_arms = {"stock kernel": list(OFF), **{name: [name] for name in names}}
+    for colour, (label, same) in zip(itertools.cycle(LINES), drawn_arms.items(), strict=False):
+        runs = [
+            [
+                (row[0] if first else sum(row)) / 1e3
+                for name in same
+                for row in step["arms"][name]["received_pps"]
             ]
-            middle = [statistics.median(one) for one in runs]
-            low = [at - min(one) for one, at in zip(runs, middle, strict=True)]
-            high = [max(one) - at for one, at in zip(runs, middle, strict=True)]
-            panel.errorbar(
-                offered, middle, [low, high], label=label, color=colour, linewidth=2,
-                elinewidth=1, capsize=3, marker="o", markersize=5,
-            )  # fmt: skip
-        panel.set_title("the first receives" if first else "all receive", loc="left", fontsize=12.5)
-        panel.set_xlabel("sent to each, thousand packets a second")
-        panel.set_ylabel("thousand packets a second")
+            for step in steps
+        ]
+        middle = [statistics.median(one) for one in runs]
+        low = [at - min(one) for one, at in zip(runs, middle, strict=True)]
+        high = [max(one) - at for one, at in zip(runs, middle, strict=True)]
+        panel.errorbar(
+            offered, middle, [low, high], label=label, color=colour, linewidth=2,
+            elinewidth=1, capsize=3, marker="o", markersize=5,
+        )  # fmt: skip
+    panel.set_title(title, loc="left", fontsize=12.5)
+    panel.set_xlabel("sent to each, thousand packets a second")
+    panel.set_ylabel("thousand packets a second")
+    panel.set_ylim(bottom=0)
+    panel.grid(axis="y", color=PALE, linewidth=0.8)
+    bare(panel)
+
+
+def onsets(result: Json) -> Figure:
+    """What the first loses of each onset, and where floods go on and off."""
+    made = page(12.4)
+    left, right = made.subplots(1, 2)
+    first, *periods = result["steps"]
+    names = list(first["arms"])
+    for n, (colour, name) in enumerate(zip(itertools.cycle(LINES), names, strict=False)):
+        lost = list(zip(*first["arms"][name]["lost_of_onset"], strict=True))
+        places = [i + (n - (len(names) - 1) / 2) * 0.84 / len(names) for i in range(len(lost))]
+        middle = [statistics.median(one) for one in lost]
+        left.bar(places, middle, 0.8 / len(names), color=colour, label=name)
+        parts = [100 * statistics.median(step["arms"][name]["lost"]) for step in periods]
+        right.plot([step["period"] for step in periods], parts, marker="o", color=colour)
+    left.set_xticks(range(len(lost)), [f"onset {i + 1}" for i in range(len(lost))])
+    left.set_title("packets that the first loses of an onset", loc="left", fontsize=12.5)
+    right.set_title("where floods go on and off: it loses, percent", loc="left", fontsize=12.5)
+    right.set_xscale("log")
+    ticks = [step["period"] for step in periods]
+    right.set_xticks(ticks, [f"{one:g}" for one in ticks])
+    right.minorticks_off()
+    right.set_xlabel("period, seconds")
+    for panel in (left, right):
         panel.set_ylim(bottom=0)
         panel.grid(axis="y", color=PALE, linewidth=0.8)
         bare(panel)
-    panels[0].legend(
-        frameon=False, ncols=len(drawn_arms), bbox_to_anchor=(0, 1.08), loc="lower left"
-    )
+    left.legend(frameon=False, ncols=len(names), bbox_to_anchor=(0, 1.08), loc="lower left")
+    return made
+
+
+def answered(result: Json) -> Figure:
+    """Each part's answers a second beside each other."""
+    made = page(12.4)
+    panels = made.subplots(1, len(result["parts"]), sharey=True)
+    for panel, part in zip(panels, result["parts"], strict=True):
+        for n, arm in enumerate(part["arms"].values()):
+            values = arm["answers_per_s"]
+            middle = statistics.median(values)
+            off = [[middle - min(values)], [max(values) - middle]]
+            panel.barh(n, middle, xerr=off, color=OUR_COLOUR, ecolor=INK, capsize=2)
+        panel.set_yticks(range(len(part["arms"])), list(part["arms"]))
+        panel.set_xlabel("answers a second")
+        panel.set_title(
+            web.described(part["part"], part["floods"]).replace(", ", ",\n"),
+            loc="left",
+            fontsize=12.5,
+        )
+        panel.grid(axis="x", color=PALE, linewidth=0.8)
+        bare(panel)
+    panels[0].invert_yaxis()
     return made
 
 

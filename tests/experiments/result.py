@@ -8,6 +8,7 @@ of priority:
     clock             what the guest's time is: "instructions" of its own, or of the "host"
     host              the machine that the guest ran on
     command           what to type for the same again
+    cpus              processors of the guest, beside the sender's; 1 where it is not told
     dilation          how much slower than the host's the guest's time ran; every rate
                       and second here is in the guest's time
     nices             [receiver]
@@ -104,6 +105,7 @@ def heading(experiment: str, guest: Guest) -> Json:
         "kernel": guest.kernel.name,
         "version": guest.kernel.version,
         "clock": "instructions" if guest.wired else "host",
+        "cpus": guest.cpus,
         "dilation": guest.dilation,
         "host": host(),
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -129,6 +131,17 @@ def result_json(
         "noise": noise(arms, "received_pps"),
         "arms": arms,
     }
+
+
+def subject(result: Json) -> str:
+    """What was measured, on what, as a title begins."""
+    return f"{result['experiment']}, kernel {result['version']}{processors(result)}"
+
+
+def processors(result: Json) -> str:
+    """How many, for a title, where it is not one."""
+    cpus = result.get("cpus", 1)
+    return f", {cpus} CPUs" if cpus != 1 else ""
 
 
 def noise(arms: Mapping[str, Json], figure: str) -> float:
@@ -188,7 +201,7 @@ def table(result: Json) -> str:
                 f"{largest_gap(arm):+.2%}",
             ]
         )
-    title = f"{result['experiment']}, kernel {result['version']}, {result['tool']}: "
+    title = f"{subject(result)}, {result['tool']}: "
     title += "received kpps, median (minimum-maximum) of the repeats; drops in k/s"
     foot = f"noise (spread of the stock arms): {result['noise'] / 1e3:.1f} kpps; "
     foot += "top: share of what was sent to the first; unaccounted: of what was sent, the worst run"
@@ -223,7 +236,7 @@ def drop_table(result: Json) -> str:
             ]
             medians = [f"{statistics.median(values) / 1e3:.2f}" for values in rates]
             rows.append([name, f"nice {nice}", *medians])
-    title = f"{result['experiment']}, kernel {result['version']}: k/s, median of the repeats"
+    title = f"{subject(result)}: k/s, median of the repeats"
     return "\n".join([title, *columns(rows)])
 
 

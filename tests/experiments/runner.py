@@ -19,8 +19,8 @@ from experiments.measure import Load, Run, measure
 from experiments.result import Json, result_json
 from experiments.u1 import COUNTED_PPS as U1_COUNTED_PPS
 from experiments.u1 import COUNTED_WORKING_PPS as U1W_COUNTED_PPS
+from experiments.u1 import DEEP_PPS, b1, u1, u1w
 from experiments.u1 import OFFERED_PPS as U1_PPS
-from experiments.u1 import b1, u1, u1w
 from rig.guest import Guest
 from rig.kernels import Kernel
 from rig.traffic import Tool
@@ -53,7 +53,12 @@ EXPERIMENTS = {
     "U1w": Experiment(
         "the same, each packet costing its receiver work", u1w, counted_pps=U1W_COUNTED_PPS
     ),
-    "U1-drops": Experiment("U1, and where each receiver's packets died", u1),
+    "U1-drops": Experiment(
+        "U1 at the papers' depth of overload, and where each receiver's packets died",
+        u1,
+        counted_pps=DEEP_PPS,
+        arms="shed-all,filter,sched,both,all",
+    ),
     "B1": Experiment(
         "U1, and how large and how full the receivers' buffers were",
         b1,
@@ -94,11 +99,12 @@ class Clock:
 
 
 @contextmanager
-def booted(kernel: Kernel, clock: Clock, say: Say) -> Iterator[Guest]:
-    """A guest of one processor for measuring."""
+def booted(kernel: Kernel, clock: Clock, say: Say, cpus: int = 1) -> Iterator[Guest]:
+    """A guest for measuring; by the host's clock it has one processor."""
+    assert cpus == 1 or clock.counted, "all virtual processors are pinned to one of the host's"
     if clock.counted:
         say(f"booting kernel {kernel.version}, its clock counts instructions")
-        with Guest(kernel, icount=True) as guest:
+        with Guest(kernel, icount=True, cpus=cpus) as guest:
             yield guest
         return
     go_first()

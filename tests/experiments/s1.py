@@ -31,7 +31,7 @@ from dataclasses import dataclass, replace
 from experiments import h1, runner, u1
 from experiments.arms import arms
 from experiments.measure import Load, Run, measure
-from experiments.result import Json, arm_json, columns, heading
+from experiments.result import Json, arm_json, columns, heading, subject
 from rig.guest import Guest
 from rig.traffic import LIGHT
 
@@ -176,7 +176,7 @@ def table(result: Json) -> str:
                     *(f"{max(arm[size]) / 1024:.0f}" for size in sizes),
                 ]
             )
-    title = f"S1, kernel {result['version']}, {result['tool']}: {result['pps'] / 1e3:g} kpps sent, "
+    title = f"{subject(result)}, {result['tool']}: {result['pps'] / 1e3:g} kpps sent, "
     title += "median (minimum-maximum) of the repeats; of what waited or was granted the most"
     verdicts = [verdict(result, name) for name in result["steps"][0]["arms"]]
     return "\n".join([title, *columns(rows), *verdicts])

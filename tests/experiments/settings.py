@@ -11,6 +11,9 @@ from rig.guest import Guest
 from rig.kernels import REPO
 
 FOUR_MIB = 4 << 20
+CGROUPS = "/sys/fs/cgroup"
+CONTROLLERS = f"{CGROUPS}/cgroup.subtree_control"
+WEIGHT = 97  # of the first, where the others have 1
 SCALED_MB = 4  # nice 0's largest buffer in the arm all-scaled
 DROPPED_METRIC = "packetflow_filter_dropped_total"
 METRICS = "/proc/packetflow/metrics"
@@ -98,6 +101,29 @@ class Reniced(Setting):
 
     def started(self, guest: Guest, pids: Sequence[int]) -> None:
         guest.run(f"renice -n {self.nice} -p $(ls /proc/{pids[0]}/task)")
+
+
+class Weights(Setting):
+    """Each receiver is in a control group of its own (version 2), with a weight."""
+
+    def __init__(self, first: int, other: int) -> None:
+        self.first, self.other = first, other
+        self.groups: list[str] = []
+
+    def enter(self, guest: Guest, ports: Sequence[int]) -> None:
+        guest.write(CONTROLLERS, "+cpu")
+
+    def started(self, guest: Guest, pids: Sequence[int]) -> None:
+        self.groups = [f"{CGROUPS}/receiver{i}" for i in range(len(pids))]
+        for i, (group, pid) in enumerate(zip(self.groups, pids, strict=True)):
+            guest.run(["mkdir", group])
+            guest.write(f"{group}/cpu.weight", str(self.other if i else self.first))
+            guest.write(f"{group}/cgroup.procs", str(pid))
+
+    def leave(self, guest: Guest) -> None:
+        if self.groups:
+            guest.run(["rmdir", *self.groups])
+        guest.write(CONTROLLERS, "-cpu")
 
 
 class ThreadedNapi(Setting):

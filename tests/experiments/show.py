@@ -3,7 +3,22 @@
 
 from __future__ import annotations
 
-from experiments import cost, election, mixed, profile, real, result, s1, sweep, t1, t1b
+from experiments import (
+    cost,
+    election,
+    mixed,
+    onset,
+    profile,
+    real,
+    result,
+    s1,
+    shares,
+    sweep,
+    t1,
+    t1b,
+    trace,
+    web,
+)
 
 TABLES = {
     "cost": cost.table,
@@ -12,6 +27,10 @@ TABLES = {
     "B1": result.buffer_table,
     "S1": s1.table,
     "T1b": t1b.table,
+    "V1": shares.table,
+    "onset": onset.table,
+    "trace": trace.table,
+    "W1": web.table,
     "U1-drops": result.drop_table,
     **dict.fromkeys(mixed.EXPERIMENTS, mixed.table),
     **dict.fromkeys(real.EXPERIMENTS, real.table),

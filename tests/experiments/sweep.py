@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """What is received as more and more is offered.
 
-P1: the receivers of U1, from what everybody takes to twice what overloads the processor.
+P1: the receivers of U1, from what everybody takes to the depth of overload of the papers. What
+the first can be given is what it is sent, or what it receives where all else is dropped.
 L1: one receiver of small datagrams that works on each, so much that it takes SATURATION
 of them alone; offered up to MOST times that. On a kernel that lives for interrupts the
 receiver starves: with all of the processor spent on packets that are dropped in the end,
@@ -9,7 +10,7 @@ nothing is received any more.
 
 JSON, every list of receivers in their order of priority:
 
-    experiment, kernel, version, clock, dilation, date, tool
+    experiment, kernel, version, clock, cpus, dilation, date, tool
     nices             [receiver]
     work              busy loops a packet
     steps             in the order of what is offered, each with
@@ -26,7 +27,7 @@ from dataclasses import dataclass, replace
 from experiments import runner, u1
 from experiments.arms import OFF, arms
 from experiments.measure import Load, Run, measure
-from experiments.result import Json, arm_json, columns, heading, largest_gap, spread
+from experiments.result import Json, arm_json, columns, heading, largest_gap, spread, subject
 from experiments.rules import ALONE_PPS
 from rig.guest import Guest
 from rig.traffic import LIGHT
@@ -35,6 +36,8 @@ Say = Callable[[str], None]
 SECONDS = 2.0
 SATURATION = float(ALONE_PPS)  # packets/s that the receiver of L1 takes alone
 MOST = 4
+CEILING = "shed-all"  # what the first can have by dropping
+ENOUGH = 0.99  # of what it can have
 
 
 @dataclass(frozen=True)
@@ -56,8 +59,8 @@ EXPERIMENTS = {
     "P1": Sweep(
         "receivers of nice 0, 5 and 10 that are offered more and more",
         lambda guest, say: u1.U1,
-        (4e3, 8e3, 12e3, 15e3, 18e3, 24e3),
-        "stock,filter,both,all",
+        (4e3, 8e3, 12e3, 15e3, 18e3, 23e3),
+        f"stock,{CEILING},filter,both,all",
     ),
     "L1": Sweep(
         "one working receiver that is offered far more than it can take",
@@ -143,15 +146,34 @@ def below(result: Json, name: str, figure: Callable[[Json, int], float]) -> list
     return found
 
 
+def short(result: Json, name: str) -> list[str]:
+    """Where the arm gives the first too little of what it can have, and by how much."""
+    found = []
+    for step in result["steps"]:
+        arm = step["arms"][name]
+        first, most = (
+            statistics.median(top(one, i) for i in range(len(one["sum_pps"])))
+            for one in (arm, step["arms"][CEILING])
+        )
+        can = min(arm["offered_pps"][0], most)
+        if first < ENOUGH * can:
+            found.append(f"at {step['pps'] / 1e3:g} kpps by {1 - first / can:.1%}")
+    return found
+
+
 def verdicts(result: Json) -> Iterator[str]:
-    """Where an arm falls under stock; of one receiver, how much is left at the most."""
+    """Where an arm falls under stock, or gives the first less than it can have; of one receiver,
+    how much is left at the most."""
     for name in result["steps"][0]["arms"]:
-        if name in OFF:
+        if name in (*OFF, CEILING):
             continue
         for what, figure in (("the first", top), ("the sum", total)):
             under = below(result, name, figure)
             if len(result["nices"]) > 1 or what == "the sum":
                 yield f"{name}: {what} under stock {', '.join(under) or 'nowhere'}"
+        if CEILING in result["steps"][0]["arms"]:
+            less = ", ".join(short(result, name)) or "nowhere"
+            yield f"{name}: the first under {ENOUGH:.0%} of what it can have {less}"
     if len(result["nices"]) > 1:
         return
     for name in result["steps"][0]["arms"]:
@@ -178,6 +200,6 @@ def table(result: Json) -> str:
                     f"{largest_gap(arm):+.2%}",
                 ]
             )
-    title = f"{result['experiment']}, kernel {result['version']}, {result['tool']}: "
+    title = f"{subject(result)}, {result['tool']}: "
     title += "received kpps, median (minimum-maximum) of the repeats"
     return "\n".join([title, *columns(rows), *verdicts(result)])

@@ -37,7 +37,7 @@ from experiments import counters, runner
 from experiments.arms import OFF, Arm, arms
 from experiments.competitors import Competitors
 from experiments.measure import cpu_time
-from experiments.result import Json, columns, heading, noise
+from experiments.result import Json, columns, heading, noise, subject
 from rig.guest import Guest
 from rig.traffic import StreamReceived, StreamReceiver, send_streams, sender
 
@@ -152,7 +152,7 @@ def table(result: Json) -> str:
             str(max(arm["retransmitted"])),
         ]
         rows.append(row)
-    title = f"{result['experiment']}, kernel {result['version']}: seconds to {result['packets']} "
+    title = f"{subject(result)}: seconds to {result['packets']} "
     title += f"packets of {result['bytes']} bytes, median (minimum-maximum) of the repeats"
     foot = f"noise (spread of the stock arms): {result['noise']:.3f} s"
     return "\n".join([title, *columns(rows), foot])

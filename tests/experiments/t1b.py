@@ -39,7 +39,7 @@ from experiments import counters, runner
 from experiments.arms import Arm, arms
 from experiments.measure import cpu_time, rates
 from experiments.mm import Granted
-from experiments.result import Json, columns, heading, noise
+from experiments.result import Json, columns, heading, noise, subject
 from experiments.settings import FOUR_MIB, TcpBuffers
 from experiments.t1 import stock_rows
 from rig.guest import Guest
@@ -181,7 +181,7 @@ def table(result: Json) -> str:
             str(max(arm["retransmitted"])),
         ]
         rows.append(row)
-    title = f"T1b, kernel {result['version']}: MB/s by TCP, {result['delay_ms']} ms there and "
+    title = f"{subject(result)}: MB/s by TCP, {result['delay_ms']} ms there and "
     title += f"back, {result['pause_ms']} ms between bursts of reading, median (minimum-maximum)"
     foot = f"noise (spread of the stock arms): {result['noise'] / MB:.2f} MB/s; "
     foot += f"tcp4m: tcp_rmem at least {result['tcp4m_bytes'] / 1024:.0f} KiB"

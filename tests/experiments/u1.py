@@ -20,6 +20,7 @@ from rig.traffic import LIGHT, programs
 
 OFFERED_PPS = 37_000
 COUNTED_PPS = 18_000  # overloads a third of a billion instructions a second as much
+DEEP_PPS = 23_000  # of which stock receives as small a share as in the papers
 COUNTED_WORKING_PPS = 8_000  # leaves such a processor time for work, when all else is dropped
 CAPACITY = 1.1
 CALIBRATION_ROUNDS = 7

@@ -37,17 +37,38 @@ BEYOND_REACH = 20_000  # segments
 
 
 class Flow(NamedTuple):
+    """Datagrams to a port; on for so many seconds and then off for so many, if it is ever off."""
+
     port: int
     pps: float
+    on: float = 0.0
+    off: float = 0.0
+
+    def dilated(self, by: float) -> str:
+        """As udp_send has it."""
+        rests = f":{self.on * by}:{self.off * by}" if self.off else ""
+        return f"{self.port}:{self.pps / by}{rests}"
 
 
 @dataclass(frozen=True)
 class Sent:
-    """What the senders did: datagrams by port, and for how long."""
+    """What the senders did: datagrams by port, for how long, and when they began on the
+    sender's clock, which is the receivers' where it is in the guest."""
 
     packets: dict[int, int]
     seconds: float
     warnings: list[str] = field(default_factory=list)
+    start_ns: int | None = None
+
+
+class Sample(NamedTuple):
+    """A moment of a receiver: datagrams so far, the sequence number after the last of them, and
+    the socket's drops so far."""
+
+    ns: int
+    received: int
+    next_seq: int
+    drops: int
 
 
 @dataclass(frozen=True)
@@ -58,7 +79,8 @@ class Received:
     anywhere; ``first_ns`` is the arrival of the first datagram on that clock.
     ``socket_drops`` is the socket's own count, ``rcvbuf`` the largest size that its
     buffer had, in bytes as the kernel counts; None where they cannot be known. Of a
-    stream that is cut into nothing, bytes stand for datagrams.
+    stream that is cut into nothing, bytes stand for datagrams. ``seen`` are the samples with
+    all that udp_recv tells.
     """
 
     packets: int
@@ -66,6 +88,7 @@ class Received:
     first_ns: int
     samples: list[tuple[int, int]]
     rcvbuf: int | None = None
+    seen: list[Sample] = field(default_factory=list)
 
     def by(self, when_ns: float) -> float:
         """Datagrams received by a moment, interpolated between samples."""
@@ -181,7 +204,13 @@ class Tool(Protocol):
     name: str
 
     def receiver(
-        self, guest: Guest, port: int, nice: int = 0, work: int = 0, rcvbuf: int = 0
+        self,
+        guest: Guest,
+        port: int,
+        nice: int = 0,
+        work: int = 0,
+        rcvbuf: int = 0,
+        sample_ms: int = 0,
     ) -> Receiver: ...
 
     def send(
@@ -223,30 +252,43 @@ def await_bound(guest: Guest, protocol: str, port: int, timeout: float = 20.0) -
 class LightReceiver:
     """udp_recv in a session of its own, as a service would be."""
 
-    def __init__(self, guest: Guest, port: int, nice: int, work: int, rcvbuf: int) -> None:
+    def __init__(
+        self, guest: Guest, port: int, nice: int, work: int, rcvbuf: int, sample_ms: int
+    ) -> None:
         command = [str(programs() / "udp_recv")]
         if work:
             command += ["-w", str(work)]
         if rcvbuf:
             command += ["-b", str(rcvbuf)]
+        if sample_ms:
+            command += ["-S", str(sample_ms)]
         self.process = guest.spawn([*command, str(port)], nice=nice, new_session=True)
         await_bound(guest, "udp", port)
 
     def finish(self) -> Received:
         self.process.signal()
-        seen = json.loads(self.process.wait(20).out)
-        samples = [(ns, count) for ns, count in seen["samples"]]
-        samples.append((seen["end_ns"], seen["received"]))
-        return Received(seen["received"], seen["drops"], seen["first_ns"], samples, seen["rcvbuf"])
+        found = json.loads(self.process.wait(20).out)
+        seen = [Sample(*sample) for sample in found["samples"]]
+        samples = [(one.ns, one.received) for one in seen]
+        samples.append((found["end_ns"], found["received"]))
+        return Received(
+            found["received"], found["drops"], found["first_ns"], samples, found["rcvbuf"], seen
+        )
 
 
 class Light:
     name = "light"
 
     def receiver(
-        self, guest: Guest, port: int, nice: int = 0, work: int = 0, rcvbuf: int = 0
+        self,
+        guest: Guest,
+        port: int,
+        nice: int = 0,
+        work: int = 0,
+        rcvbuf: int = 0,
+        sample_ms: int = 0,
     ) -> Receiver:
-        return LightReceiver(guest, port, nice, work, rcvbuf)
+        return LightReceiver(guest, port, nice, work, rcvbuf, sample_ms)
 
     def send(
         self,
@@ -275,7 +317,7 @@ class Flood:
         command = [str(programs() / "udp_send"), *(["-P"] if poisson else [])]
         command += ["-d", sender.device] if sender.device else []
         command += ["-s", str(size), "-t", str(self._seconds), GUEST4]
-        command += [f"{flow.port}:{flow.pps / self._dilation}" for flow in flows]
+        command += [flow.dilated(self._dilation) for flow in flows]
         self._program = sender.start(command)
 
     def stop(self) -> Sent:
@@ -288,7 +330,8 @@ class Flood:
         done = self._program.wait(self._seconds + 30)
         out = json.loads(done.out)
         packets = {flow["port"]: flow["sent"] for flow in out["flows"]}
-        return Sent(packets, out["seconds"] / self._dilation, done.err.splitlines())
+        seconds = out["seconds"] / self._dilation
+        return Sent(packets, seconds, done.err.splitlines(), out["start_ns"])
 
 
 class Iperf3Receiver:
@@ -320,10 +363,16 @@ class Iperf3:
     name = "iperf3"
 
     def receiver(
-        self, guest: Guest, port: int, nice: int = 0, work: int = 0, rcvbuf: int = 0
+        self,
+        guest: Guest,
+        port: int,
+        nice: int = 0,
+        work: int = 0,
+        rcvbuf: int = 0,
+        sample_ms: int = 0,
     ) -> Receiver:
-        if work or rcvbuf:
-            raise ValueError("iperf3 receivers take no work and no buffer size")
+        if work or rcvbuf or sample_ms:
+            raise ValueError("iperf3 receivers take no work, no buffer size and no sample's length")
         return Iperf3Receiver(guest, port, nice)
 
     def send(
@@ -335,7 +384,7 @@ class Iperf3:
         poisson: bool = False,
     ) -> Sent:
         dilation = sender.dilation
-        if poisson:
+        if poisson or any(flow.off for flow in flows):
             raise ValueError("iperf3 sends at constant rates only")
         clients = []
         for flow in flows:

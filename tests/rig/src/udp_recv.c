@@ -4,8 +4,10 @@
  *
  * A plain recv() loop; -w adds busy work to every datagram, as a program that
  * does something with its packets would. The loop takes no time stamp: a timer
- * writes down every SAMPLE_MS how much has been received, so that the rate of
+ * writes down every SAMPLE_MS (or -S) how much has been received, so that the rate of
  * any period can be told afterwards without what was merely drained at the end.
+ * A sample is the time, the datagrams received, the sequence number after the last
+ * of them (0 where they are too short for one), and the socket's drops.
  *
  * It ends on SIGTERM, SIGINT or after -t seconds: then takes what still waits
  * in the buffer, without work, and prints one JSON object. "drops" is what
@@ -40,23 +42,27 @@
 struct sample {
 	int64_t ns;
 	uint64_t received;
+	uint32_t next_seq;
+	uint32_t drops;
 };
 
 static struct sample samples[MAX_SAMPLES];
 static volatile sig_atomic_t n_samples;
 static volatile sig_atomic_t stop;
 static volatile uint64_t received;
+static volatile uint32_t next_seq;
 static volatile uint32_t rcvbuf_peak;
 static int64_t end_ns = INT64_MAX;
 static int fd;
 
 static const char usage[] =
-	"usage: udp_recv [-6] [-b RCVBUF] [-w LOOPS] [-t SECONDS] PORT\n"
+	"usage: udp_recv [-6] [-b RCVBUF] [-w LOOPS] [-t SECONDS] [-S MS] PORT\n"
 	"       udp_recv --calibrate\n"
 	"  -6  an IPv6 socket, which takes IPv4 too\n"
 	"  -b  value for SO_RCVBUF (left alone)\n"
 	"  -w  busy loops per datagram (0)\n"
 	"  -t  end after so many seconds (on SIGTERM only)\n"
+	"  -S  milliseconds from sample to sample (100)\n"
 	"  --calibrate  print the busy loops that one microsecond takes\n";
 
 static int64_t now_ns(void)
@@ -96,6 +102,8 @@ static void on_timer(int sig)
 		return;
 	samples[n].ns = now;
 	samples[n].received = received;
+	samples[n].next_seq = next_seq;
+	samples[n].drops = meminfo[SK_MEMINFO_DROPS];
 	n_samples = n + 1;
 }
 
@@ -131,12 +139,10 @@ static void handle(int sig, void (*handler)(int))
 	sigaction(sig, &sa, NULL);
 }
 
-static void start_sampling(void)
+static void start_sampling(int ms)
 {
-	struct itimerval every = {
-		.it_interval.tv_usec = SAMPLE_MS * 1000,
-		.it_value.tv_usec = SAMPLE_MS * 1000,
-	};
+	struct timeval interval = { ms / 1000, ms % 1000 * 1000 };
+	struct itimerval every = { interval, interval };
 
 	handle(SIGALRM, on_timer);
 	setitimer(ITIMER_REAL, &every, NULL);
@@ -167,12 +173,11 @@ int main(int argc, char **argv)
 	const struct mark *mark = (const struct mark *)buf;
 	uint32_t meminfo[SK_MEMINFO_VARS] = { 0 };
 	uint64_t loops = 0, bytes = 0, lost = 0;
-	uint32_t next_seq = 0;
-	int opt, rcvbuf = 0, seconds = 0;
+	int opt, rcvbuf = 0, seconds = 0, sample_ms = SAMPLE_MS;
 	int64_t first = 0;
 	bool v6 = false;
 
-	while ((opt = getopt_long(argc, argv, "6b:w:t:", options, NULL)) != -1) {
+	while ((opt = getopt_long(argc, argv, "6b:w:t:S:", options, NULL)) != -1) {
 		switch (opt) {
 		case '6':
 			v6 = true;
@@ -186,6 +191,9 @@ int main(int argc, char **argv)
 		case 't':
 			seconds = atoi(optarg);
 			break;
+		case 'S':
+			sample_ms = atoi(optarg);
+			break;
 		case 'c':
 			return calibrate();
 		default:
@@ -193,7 +201,7 @@ int main(int argc, char **argv)
 			return 2;
 		}
 	}
-	if (argc - optind != 1) {
+	if (argc - optind != 1 || sample_ms < 1) {
 		fputs(usage, stderr);
 		return 2;
 	}
@@ -202,7 +210,7 @@ int main(int argc, char **argv)
 	handle(SIGINT, on_stop);
 	if (seconds)
 		end_ns = now_ns() + seconds * NSEC_PER_SEC;
-	start_sampling();
+	start_sampling(sample_ms);
 
 	for (;;) {
 		ssize_t n = recv(fd, buf, sizeof(buf), stop ? MSG_DONTWAIT : 0);
@@ -234,7 +242,8 @@ int main(int argc, char **argv)
 	       atoi(argv[optind]), received, bytes, lost,
 	       meminfo[SK_MEMINFO_DROPS], rcvbuf_peak, first, now_ns());
 	for (int i = 0; i < n_samples; i++)
-		printf("%s[%ld, %lu]", i ? ", " : "", samples[i].ns, samples[i].received);
+		printf("%s[%ld, %lu, %u, %u]", i ? ", " : "", samples[i].ns, samples[i].received,
+		       samples[i].next_seq, samples[i].drops);
 	puts("]}");
 	return 0;
 }

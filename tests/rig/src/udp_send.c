@@ -2,7 +2,8 @@
 /*
  * udp_send - send several UDP flows at exact rates.
  *
- * Every flow has its own timetable (constant gaps, or Poisson with -P). The
+ * Every flow has its own timetable (constant gaps, or Poisson with -P), which may rest: it
+ * then sends for so many seconds, and not for so many, again and again. The
  * program wakes every GRAIN_NS and sends, in the order of their due times and
  * thus interleaved between the flows, all datagrams that are due. It sleeps in
  * between, so that it can share a core with the emulator.
@@ -16,7 +17,7 @@
  *
  * A datagram starts with struct mark (cut off where the payload is shorter), or is a text. It ends
  * in its time, or on SIGTERM. Prints one JSON object: per flow what the socket
- * accepted, and the time used.
+ * accepted, when it began (CLOCK_MONOTONIC) and the time used.
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
@@ -50,6 +51,9 @@ struct flow {
 	struct sockaddr_storage to;
 	uint16_t port;
 	double gap_ns;
+	double on_ns;
+	double off_ns;		/* 0: it never rests */
+	double spent_ns;	/* of sending, until the next is due */
 	double due_ns;		/* since the start */
 	uint32_t seq;		/* next to be sent */
 	uint64_t skipped;
@@ -65,7 +69,7 @@ static volatile sig_atomic_t stop;
 
 static const char usage[] =
 	"usage: udp_send [-P] [-s SIZE | -m TEXT] [-t SECONDS] [-p SRC_PORT] [-d DEVICE,MAC]\n"
-	"                ADDRESS PORT:PPS...\n"
+	"                ADDRESS PORT:PPS[:ON:OFF]...\n"
 	"  -P  Poisson arrivals instead of constant gaps\n"
 	"  -s  payload bytes (256)\n"
 	"  -m  the payload, in place of a mark\n"
@@ -90,6 +94,14 @@ static int64_t now_ns(void)
 static double next_gap(const struct flow *flow)
 {
 	return poisson ? -log1p(-drand48()) * flow->gap_ns : flow->gap_ns;
+}
+
+static void advance(struct flow *flow, double ns)
+{
+	flow->spent_ns += ns;
+	flow->due_ns = flow->spent_ns;
+	if (flow->off_ns > 0)
+		flow->due_ns += floor(flow->spent_ns / flow->on_ns) * flow->off_ns;
 }
 
 static struct flow *earliest(void)
@@ -121,14 +133,18 @@ static void address(struct sockaddr_storage *to, const char *text, uint16_t port
 static void parse_flow(const char *host, const char *text)
 {
 	struct flow *flow = &flows[n_flows];
-	double pps;
+	double pps, on = 0, off = 0;
+	int found;
 
 	if (n_flows == MAX_FLOWS)
 		errx(2, "more than %d flows", MAX_FLOWS);
-	if (sscanf(text, "%hu:%lf", &flow->port, &pps) != 2 || pps <= 0)
-		errx(2, "not PORT:PPS: %s", text);
+	found = sscanf(text, "%hu:%lf:%lf:%lf", &flow->port, &pps, &on, &off);
+	if ((found != 2 && found != 4) || pps <= 0 || off < 0 || (off > 0 && on <= 0))
+		errx(2, "not PORT:PPS[:ON:OFF]: %s", text);
 	address(&flow->to, host, flow->port);
 	flow->gap_ns = NSEC_PER_SEC / pps;
+	flow->on_ns = on * NSEC_PER_SEC;
+	flow->off_ns = off * NSEC_PER_SEC;
 	n_flows++;
 }
 
@@ -144,7 +160,7 @@ static void mark_next(struct flow *flow, void *payload, int64_t start)
 		memcpy(payload, text, size);
 	else
 		memcpy(payload, &mark, size < sizeof(mark) ? size : sizeof(mark));
-	flow->due_ns += next_gap(flow);
+	advance(flow, next_gap(flow));
 }
 
 static void send_frames(int fd, double until, int64_t start)
@@ -201,7 +217,7 @@ static void skip_to(double due_ns)
 		struct flow *flow = &flows[i];
 
 		while (flow->due_ns < due_ns) {
-			flow->due_ns += next_gap(flow);
+			advance(flow, next_gap(flow));
 			flow->skipped++;
 		}
 	}
@@ -289,7 +305,7 @@ int main(int argc, char **argv)
 	}
 	/* Spread the flows over one gap, so that constant rates interleave. */
 	for (unsigned int i = 0; i < n_flows; i++)
-		flows[i].due_ns = flows[i].gap_ns * (i + 1) / (n_flows + 1);
+		advance(&flows[i], flows[i].gap_ns * (i + 1) / (n_flows + 1));
 	prctl(PR_SET_TIMERSLACK, 1);
 	signal(SIGTERM, on_stop);
 
@@ -318,8 +334,8 @@ int main(int argc, char **argv)
 	if (device)
 		frames_finish(fd);
 
-	printf("{\"seconds\": %.6f, \"max_lag_ms\": %.3f, \"flows\": [",
-	       used / 1e9, max_lag / 1e6);
+	printf("{\"seconds\": %.6f, \"start_ns\": %ld, \"max_lag_ms\": %.3f, \"flows\": [",
+	       used / 1e9, start, max_lag / 1e6);
 	for (unsigned int i = 0; i < n_flows; i++) {
 		struct flow *flow = &flows[i];
 
