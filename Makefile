@@ -117,9 +117,11 @@ modules: setup ## build the modules for test kernels, which are installed if nee
 	tools/modules "$(KERNELS)"
 
 demo: BEGIN := $(shell date +%s)
-demo: setup ## show what the modules do, as table and picture (KERNEL=, TOOL=iperf3)
-	tools/modules $(or $(KERNEL),6.12)
-	tests/experiments/demo --kernel $(or $(KERNEL),6.12) --tool $(TOOL)
+demo: ## show what the modules do, as table and picture, in five minutes at first, two later (KERNEL=, TOOL=iperf3)
+	@echo "demo: takes about five minutes; if the root of the tests is there, about two"
+	@tools/setup
+	@tools/modules $(or $(KERNEL),6.12) -s
+	@tests/experiments/demo --kernel $(or $(KERNEL),6.12) --tool $(TOOL)
 	@echo "demo: done in $$(($$(date +%s) - $(BEGIN))) s, all told"
 
 test: modules ## run all tests (KERNELS= for other kernels or one, PYTEST= for its options)

@@ -95,7 +95,7 @@ def test_processors_that_come_and_go_while_threads_are_raised(lever: str) -> Non
 
 def cut(cpu: int) -> float:
     """The level up to which receivers are shed for its queue."""
-    name = f'packetflow_filter_cut_level{{cpu="{cpu}",cut="queue"}} '
+    name = f'packetflow_filter_cut_level{{cpu="{cpu}"}} '
     lines = (ROOT / "metrics").read_text().splitlines()
     (value,) = [line.removeprefix(name) for line in lines if line.startswith(name)]
     return float(value)

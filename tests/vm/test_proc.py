@@ -31,7 +31,9 @@ KNOBS = {
     "enable": ("0", "1"),
     "max_sockets": ("64", "4194304", "131072"),
     "filter/mode": ("observe", "enforce"),
+    "filter/shed": ("full", "rank"),
     "filter/floor": ("0", "1000000", "100"),
+    "filter/floor_share": ("100", "0"),
     "filter/exempt": (
         "none",
         "1",
@@ -48,7 +50,9 @@ BAD_FOR = {
     "enable": [*BAD_NUMBER, "2", "on", "yes"],
     "max_sockets": [*BAD_NUMBER, "0", "63", "4194305", "4294967360"],
     "filter/mode": ["0", "1", "Enforce", "enforce observe", "enforced", "enforc", "observe\n\n"],
+    "filter/shed": ["0", "Full", "none", "rank full", "ful"],
     "filter/floor": [*BAD_NUMBER, "1000001", "4294967296"],
+    "filter/floor_share": [*BAD_NUMBER, "101", "4294967296"],
     "filter/exempt": [
         *("0", "65536", "1-", "-1", "2-1", "1-2-3", "1,,2", ",1", "1,", "1;2", "1 ,2", "1, 2"),
         *("from:", "from:0", "from:from:1", "to:1", "1-65536", "none,1", "1,none", "1\n,2", "None"),
@@ -251,7 +255,8 @@ def test_the_manual_explains_what_status_says_of_sessions() -> None:
 
 
 @inside(
-    common={"enable": 0, "max_sockets": 100}, filter={"mode": "observe", "floor": 7, "exempt": "9"}
+    common={"enable": 0, "max_sockets": 100},
+    filter={"mode": "observe", "shed": "full", "floor": 7, "floor_share": 50, "exempt": "9"},
 )
 def test_knobs_are_module_parameters_too() -> None:
     shown = {knob: (ROOT / knob).read_text().strip() for knob in KNOBS}
@@ -259,7 +264,9 @@ def test_knobs_are_module_parameters_too() -> None:
         "enable": "0",
         "max_sockets": "100",
         "filter/mode": "observe",
+        "filter/shed": "full",
         "filter/floor": "7",
+        "filter/floor_share": "50",
         "filter/exempt": "9",
     }
     for knob, value in shown.items():
