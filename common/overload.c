@@ -15,6 +15,8 @@
  *    found full, and time_squeeze, which only says that it is worth looking.
  *  - Drops at a socket buffer, seen by the tracepoint that a drop passes
  *    anyway, so that it costs nothing while nobody drops.
+ *  - A TCP receiver that waits (threads.c) where packets are received. That only says that it
+ *    is worth looking; in vain, more and more seldom.
  *
  * A CPU with a signal is *pressed* for a second after the last one; only then
  * are its packets looked at one by one and the receive calls probed. Where looking
