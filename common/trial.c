@@ -4,16 +4,19 @@
 
 #define SECOND_US	1000000u
 #define TICK_MOST_US	100000u		/* a late tick counts no longer than this */
-#define EXCESS_MOST	40		/* harm beyond so many times what is bearable is no worse */
-#define STEEP		32
-#define GENTLE		3
-#define FALL_US		(3 * SECOND_US)	/* a step is given back in so long, busy or not */
-#define FALL_SPARE	5		/* steps a second, of all time to spare */
-#define SPARE_NOISE	(PFLOW_ONE / 20)	/* so much is always there */
+#define STEPS_NEEDED	1		/* by a receiver that loses all, if little helped as much */
+#define STEPS_MORE	8
+#define SEEN_US		50000u		/* until harm shows most of what a step does */
+#define RISE_US		24000u
+#define FALL_US		(20 * SECOND_US)	/* a step is given back in so long, busy or not */
+#define FALL_SPARE	8	/* steps a second, of all time to spare */
+#define SPARE_NOISE	(PFLOW_ONE / 25)	/* so much is always there */
 #define HOLD_US		100000u
 #define HOLD_MOST_US	(16 * HOLD_US)
 #define NOTICED		(PFLOW_ONE / 2)	/* given back so far, what was enough was so */
 #define FADE_US		(10 * SECOND_US)	/* what was enough fades, a step in so long */
+#define BUSY		(PFLOW_ONE / 4)	/* with no more time to spare, calm says that less is enough */
+#define LEARN_US	SECOND_US
 #define FUTILE		2		/* so many times what is bearable is left */
 #define ASK_US		(SECOND_US / 2)
 #define ASK_MOST_US	(60 * SECOND_US)
@@ -44,19 +47,17 @@ static u32 steps(u64 share, u32 a_second, u32 elapsed_us)
 }
 
 /*
- * How much further to reach. Of x times more than is bearable, (x + x^2 / 32) / 3 steps a second:
- * gentle to a burst now and then, and soon enough at an onset.
+ * How much further to reach. A share h of harm takes about 2 h (1 + 4 h) steps: little is often
+ * cured by less, since a receiver loses much as soon as it gets a little too little. Harm is a
+ * mean over some time, so what was reached lately is still to be seen in it.
  */
-static u32 rise(const struct pflow_trial_tick *tick, u32 elapsed_us)
+static u32 rise(const struct pflow_trial *trial, const struct pflow_trial_tick *tick,
+		u32 elapsed_us)
 {
-	u64 excess = div_u64((u64)(tick->harm - tick->bearable) * PFLOW_ONE,
-			     floored(tick->bearable, 1));
-	u64 share;
+	u64 harm = capped(tick->harm, PFLOW_ONE) - tick->bearable;
+	u32 needed = STEPS_NEEDED * (harm + STEPS_MORE * harm * harm / PFLOW_ONE);
 
-	if (excess > (u64)EXCESS_MOST * PFLOW_ONE)
-		excess = (u64)EXCESS_MOST * PFLOW_ONE;
-	share = div_u64(excess + excess * excess / PFLOW_ONE / STEEP, GENTLE);
-	return steps(share, 1, elapsed_us);
+	return div_u64((u64)less(needed, trial->unseen) * capped(elapsed_us, RISE_US), RISE_US);
 }
 
 static u32 fall(const struct pflow_trial *trial, const struct pflow_trial_tick *tick,
@@ -100,14 +101,17 @@ static void ask(struct pflow_trial *trial, const struct pflow_trial_tick *tick, 
 static void answer_harm(struct pflow_trial *trial, const struct pflow_trial_tick *tick, u32 most,
 			u32 elapsed_us)
 {
+	u32 before;
+
 	/* It was given back too soon. */
 	if (trial->reach + NOTICED < trial->enough && trial->calm_us >= HOLD_US) {
 		trial->reach = floored(trial->reach, capped(trial->enough, most));
 		trial->hold_us = capped(2 * floored(trial->hold_us, HOLD_US), HOLD_MOST_US);
 	}
 	trial->calm_us = 0;
-	trial->reach = floored(trial->reach,
-			       capped(trial->reach + rise(tick, elapsed_us), most));
+	before = trial->reach;
+	trial->reach = floored(before, capped(before + rise(trial, tick, elapsed_us), most));
+	trial->unseen += trial->reach - before;
 	/* Where it does about enough there is nothing to ask. */
 	if (!trial->reach || trial->reach < most)
 		trial->futile_us = 0;
@@ -128,6 +132,10 @@ static void answer_calm(struct pflow_trial *trial, const struct pflow_trial_tick
 	trial->calm_us = capped(trial->calm_us + elapsed_us, FADE_US);
 	trial->reach = less(trial->reach, fall(trial, tick, elapsed_us));
 	trial->enough = less(trial->enough, div_u64((u64)PFLOW_ONE * elapsed_us, FADE_US));
+	if (tick->spare < BUSY)
+		trial->enough = less(trial->enough,
+				     div_u64((u64)less(trial->enough, trial->reach) * elapsed_us,
+					     LEARN_US));
 	trial->futile_us = 0;
 	if (trial->enough || trial->reach)
 		return;
@@ -155,6 +163,7 @@ void pflow_trial_step(struct pflow_trial *trial, const struct pflow_trial_tick *
 	if (trial->limit_us)
 		most = capped(most, trial->limit);
 	trial->reach = capped(trial->reach, tick->most);
+	trial->unseen -= div_u64((u64)trial->unseen * capped(elapsed_us, SEEN_US), SEEN_US);
 	if (trial->asking_us)
 		ask(trial, tick, elapsed_us);
 	else if (tick->harm > tick->bearable)

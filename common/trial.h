@@ -39,6 +39,7 @@
  * @ask_us: so much of that until it is asked whether the last step helps
  * @asking_us: time since the last step was taken back to find out; 0: it is not
  * @with: harm before it was taken back, 0..65536
+ * @unseen: steps reached so lately that harm does not show yet what they do
  *
  * All zero is a measure that was never taken.
  */
@@ -54,6 +55,7 @@ struct pflow_trial {
 	u32 ask_us;
 	u32 asking_us;
 	u32 with;
+	u32 unseen;
 };
 
 /**

@@ -28,11 +28,11 @@
 #define KEPT_FROM	(PFLOW_ONE / 16)	/* who waits less is not kept from running */
 #define AWAKE		(PFLOW_ONE / 3)		/* who is awake for less is slow by itself */
 #define LOSS_BEARABLE	(PFLOW_ONE / 200)
-#define WAIT_BEARABLE	(PFLOW_ONE / 50)
+#define WAIT_BEARABLE	100	/* less than this part of what it runs for */
+#define WAIT_LEAST	(PFLOW_ONE / 500)
 #define WAIT_BEGINS	(PFLOW_ONE / 16)
 #define STOOD_BEARABLE	(PFLOW_ONE / 64)	/* share of time for which a queue may stand */
 #define LOST_FOR	(HZ / 5)	/* twice as long as the estimator takes to look again */
-#define SAVED		2	/* an early drop costs this part of a packet's softirq */
 
 /**
  * struct victim - a receiver that loses packets
@@ -316,9 +316,10 @@ static u32 to_be_saved(const struct usage *usage, const struct order *order, u16
 	u64 saved = 0;
 	unsigned int i;
 
-	if (usage->polled)
-		saved = div_u64((u64)usage->softirq * min(passed, usage->polled),
-				usage->polled) / SAVED;
+	/* An early drop costs half of what softirqs take for a packet that is let through. */
+	passed = min(passed, usage->polled);
+	if (passed)
+		saved = div_u64((u64)usage->softirq * passed, usage->polled + passed);
 	for (i = 0; i < PFLOW_THREADS; i++) {
 		const struct pflow_thread *thread = &pflow_threads[i];
 
@@ -344,9 +345,10 @@ static void worst_wait(struct harm *worst, const struct usage *usage, const stru
 		const struct pflow_thread *thread = &pflow_threads[i];
 		u16 level = pflow_level(READ_ONCE(thread->rank), false);
 		u32 wait = READ_ONCE(thread->wait);
+		u32 bearable = max(READ_ONCE(thread->run) / WAIT_BEARABLE, WAIT_LEAST);
 
 		if (!READ_ONCE(thread->pid) || READ_ONCE(thread->cpu) != usage->cpu ||
-		    wait <= WAIT_BEARABLE || !to_be_helped(order, cut, level) ||
+		    wait <= bearable || !to_be_helped(order, cut, level) ||
 		    !pflow_lately(READ_ONCE(thread->streams_at)))
 			continue;
 		/* Idle moments in between are none that it could use. */
@@ -356,7 +358,7 @@ static void worst_wait(struct harm *worst, const struct usage *usage, const stru
 		/* A little is left alone until it is more; what is shed is shed to the end. */
 		if (!cut.level && !cut.share && wait < WAIT_BEGINS)
 			continue;
-		worst_of(worst, as_loss(wait, WAIT_BEARABLE), level, FILTER_DROP_HARM);
+		worst_of(worst, as_loss(wait, bearable), level, FILTER_DROP_HARM);
 	}
 }
 

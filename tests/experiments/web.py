@@ -205,6 +205,7 @@ def measure(guest: Guest, arm: Arm, part: Part, seconds: int, flows: Sequence[Fl
         lasts = WARM_UP + seconds + 2 * PATIENCE  # it is stopped before
         flood = Flood(flows, SIZE, lasts, sender(guest)) if part.floods else None
         guest.run(f"sleep {WARM_UP * guest.dilation}")
+        ask(guest, part.kept, 1)
         cpu = cpu_time(guest)
         answered = ask(guest, part.kept, seconds)
         idle = counters.idle_share(cpu, cpu_time(guest))

@@ -65,6 +65,7 @@ class Trial(ctypes.Structure):
             "ask_us",
             "asking_us",
             "with",
+            "unseen",
         )
     )
 

@@ -25,7 +25,7 @@ apart = st.integers(1, 2 * HOLD_US)  # a late tick counts as 100 ms
 ticks = st.builds(Tick, harms, st.just(BEARABLE), shares, mosts, apart)
 # Long enough at a time for a question to be asked.
 histories = st.lists(st.tuples(ticks, st.integers(1, 60)), max_size=8)
-anything = st.builds(lambda values: Trial(*values), st.lists(words, min_size=11, max_size=11))
+anything = st.builds(lambda values: Trial(*values), st.lists(words, min_size=12, max_size=12))
 
 
 def after(history: Iterable[tuple[Tick, int]]) -> Trial:
