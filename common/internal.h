@@ -13,6 +13,7 @@
 enum {
 	PFLOW_KNOB_ENABLE,
 	PFLOW_KNOB_MAX_SOCKETS,
+	PFLOW_KNOB_BATCH_US,
 	PFLOW_KNOBS,
 };
 
@@ -122,6 +123,12 @@ void pflow_probes_teardown(void);
 void pflow_probes_watch(bool on, bool needed);
 void pflow_probes_status(struct seq_file *m);
 void pflow_probes_metrics(struct seq_file *m);
+
+/* batch.c */
+int pflow_batch_setup(void);
+void pflow_batch_teardown(void);
+void pflow_batch_step(const struct cpumask *busy);
+void pflow_batch_status(struct seq_file *m);
 
 /* overload.c */
 int pflow_overload_setup(void);

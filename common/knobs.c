@@ -34,12 +34,20 @@ struct pflow_knob pflow_knobs[PFLOW_KNOBS] = {
 		.help =
 		"bound of the table, 200 bytes each when used; raise it when status says that sockets were refused",
 	},
+	[PFLOW_KNOB_BATCH_US] = {
+		.name = "batch_us", .unit = "us",
+		.max = 1000, .fallback = 250, .value = 250,
+		.help =
+		"while a CPU is pressed, its network device is looked at so often and its interrupts put off, so that receivers are woken for several packets at a time; 0 never does",
+	},
 };
 
 module_param_cb(enable, &pflow_knob_param_ops, &pflow_knobs[PFLOW_KNOB_ENABLE], 0444);
 MODULE_PARM_DESC(enable, "0 loads with every hook detached (default 1)");
 module_param_cb(max_sockets, &pflow_knob_param_ops, &pflow_knobs[PFLOW_KNOB_MAX_SOCKETS], 0444);
 MODULE_PARM_DESC(max_sockets, "bound of the socket table (default 131072)");
+module_param_cb(batch_us, &pflow_knob_param_ops, &pflow_knobs[PFLOW_KNOB_BATCH_US], 0444);
+MODULE_PARM_DESC(batch_us, "under pressure a device is looked at so often, microseconds (default 250)");
 
 static int parse_choice(const struct pflow_knob *knob, const char *text, unsigned int *value)
 {

@@ -223,8 +223,13 @@ static void on_napi_poll(void *unused, struct napi_struct *napi, int work, int b
 	struct pflow_load *load = this_cpu_ptr(&pflow_load);
 
 	WRITE_ONCE(load->polled, load->polled + work);
-	if (napi->dev && work)
+	if (napi->dev && work) {
 		load->device_polls++;
+		if (load->polled_dev != napi->dev)
+			WRITE_ONCE(load->polled_dev, napi->dev);
+		if (load->polled_at != (u32)jiffies)
+			WRITE_ONCE(load->polled_at, (u32)jiffies);
+	}
 	if (likely(work < budget)) {
 		if (unlikely(load->chain_id == napi) && budget == napi->weight)
 			WRITE_ONCE(load->chain_id, NULL);
@@ -366,28 +371,28 @@ static void sample(bool on)
 	}
 }
 
-/* Is there a CPU on which receivers may have to wait for their turn? */
-static bool look_for_busy(void)
+/* Are there CPUs on which receivers may have to wait for their turn? */
+static bool look_for_busy(struct cpumask *busy)
 {
-	static bool busy;
 	static ktime_t looked_at;
 	ktime_t now = ktime_get();
 	u64 elapsed_us = ktime_us_delta(now, looked_at);
 	int cpu;
 
 	if (elapsed_us < BUSY_US)
-		return busy;
+		return !cpumask_empty(busy);
 	looked_at = now;
-	busy = false;
+	cpumask_clear(busy);
 	for_each_online_cpu(cpu) {
 		struct seen *last = per_cpu_ptr(&seen, cpu);
 		u64 idle_us = pflow_cpu_idle_us(cpu);
 
 		/* Read from another CPU it may seem to step back. */
-		busy |= (s64)(idle_us - last->idle_us) < (s64)(elapsed_us / BUSY_IDLE);
+		if ((s64)(idle_us - last->idle_us) < (s64)(elapsed_us / BUSY_IDLE))
+			cpumask_set_cpu(cpu, busy);
 		last->idle_us = idle_us;
 	}
-	return busy;
+	return !cpumask_empty(busy);
 }
 
 static bool due(u32 last, u32 every)
@@ -454,7 +459,8 @@ static bool learning(bool pressed, bool busy)
 static void estimator(struct work_struct *work)
 {
 	static bool before;	/* was there pressure */
-	bool pressed = look_at_all(), busy = look_for_busy(), learn;
+	static struct cpumask cpus;	/* the busy ones; one estimator runs at a time */
+	bool pressed = look_at_all(), busy = look_for_busy(&cpus), learn;
 	unsigned long delay;
 
 	sample(!pressed && due(READ_ONCE(last_sample), SAMPLE_EVERY));
@@ -469,6 +475,7 @@ static void estimator(struct work_struct *work)
 			    get_jiffies_64() - last_pressed <= MEASURE_FOR);
 	if (busy)
 		look_for_waiting();
+	pflow_batch_step(&cpus);
 	if (due(last_scan, pressed && !before ? SCAN_APART : SCAN_EVERY)) {
 		pflow_scan();
 		last_scan = jiffies;
@@ -511,9 +518,12 @@ int pflow_overload_setup(void)
 			pflow_softnet_dropped(per_cpu_ptr(&softnet_data, cpu));
 		per_cpu_ptr(&seen, cpu)->squeezed = per_cpu_ptr(&softnet_data, cpu)->time_squeeze;
 	}
-	err = register_trace_napi_poll(on_napi_poll, NULL);
+	err = pflow_batch_setup();
 	if (err)
 		goto queue;
+	err = register_trace_napi_poll(on_napi_poll, NULL);
+	if (err)
+		goto batch;
 	err = register_trace_kfree_skb(on_kfree_skb, NULL);
 	if (err)
 		goto napi_poll;
@@ -533,6 +543,8 @@ napi_poll:
 	cancel_delayed_work_sync(&estimator_work);
 	pflow_probes_watch(false, false);
 	pflow_threads_watch(false, false);
+batch:
+	pflow_batch_teardown();
 queue:
 	destroy_workqueue(queue);
 	return err;
@@ -553,6 +565,7 @@ void pflow_overload_teardown(void)
 	/* Nothing raises any more, so the work cannot be queued again. */
 	cancel_delayed_work_sync(&estimator_work);
 	destroy_workqueue(queue);
+	pflow_batch_teardown();
 	for_each_possible_cpu(cpu)
 		WRITE_ONCE(per_cpu_ptr(&pflow_load, cpu)->watch, 0);
 	sampling = false;

@@ -49,6 +49,24 @@ static void set_owner(struct pflow_sock *entry, struct task_struct *task,
 	WRITE_ONCE(entry->learnt, learnt);
 }
 
+/*
+ * Who is real-time, or polls, wants each packet at once. What pf_sched lends does not count.
+ */
+static void note_prompt(const struct sock *sk, u8 rank)
+{
+	int cpu = READ_ONCE(sk->sk_incoming_cpu);
+	bool polls = false;
+
+#ifdef CONFIG_NET_RX_BUSY_POLL
+	polls = READ_ONCE(sk->sk_ll_usec) || READ_ONCE(sk->sk_prefer_busy_poll);
+#endif
+	if (likely(rank <= PFLOW_RANK_RT_BASE && !polls))
+		return;
+	/* It is the application's to set, to any number at all. */
+	if ((unsigned int)cpu < nr_cpu_ids && cpu_possible(cpu))
+		WRITE_ONCE(per_cpu_ptr(&pflow_load, cpu)->prompt_at, (u32)jiffies);
+}
+
 /**
  * pflow_owner_holds() - a task has a socket open
  * @sk: the process's socket; the caller holds it
@@ -67,6 +85,7 @@ void pflow_owner_holds(struct sock *sk, struct task_struct *task, u32 scan)
 	if (!entry)
 		return;
 	pflow_task_priority(task, &priority);
+	note_prompt(sk, priority.rank);
 	raw_spin_lock_irqsave(pflow_sock_lock(entry), irq);
 	first = !entry->pid || (scan && entry->scan != scan);
 	if (scan)
@@ -169,6 +188,7 @@ void pflow_owner_receives(struct sock *sk)
 	    READ_ONCE(entry->learnt) == PFLOW_RECEIVES)
 		return;
 	pflow_task_priority(current, &priority);
+	note_prompt(sk, priority.rank);
 	if (entry->protocol != IPPROTO_TCP) {
 		pflow_thread_receives(priority.rank, false);
 	} else if (!peer_is_local(sk)) {

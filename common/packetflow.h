@@ -155,11 +155,14 @@ void pflow_sock_settle(struct pflow_sock *entry, struct sock *sk);
  * @sampled: they are counted, so that rates are known at peace too
  * @polled: packets taken from devices, accumulated
  * @device_polls: polls of devices that brought packets, accumulated
+ * @polled_dev: device that brought some last; an identity, never followed
+ * @polled_at: jiffies of that, a round late at most
  * @until: jiffies at which pressure ends unless it is raised again
  * @resting: under pressure, but looking does not pay; until @rest_until
  * @rest_until: jiffies
  * @tcp_rank: most important TCP receiver that lately ran or was sent to here
  * @tcp_at: jiffies when it last received
+ * @prompt_at: jiffies when a receiver that wants each packet at once was last known here
  * @chain_id: NAPI instance that uses its whole weight again and again
  * @chain_dev: its device; like @chain_id an identity, never followed
  * @chain_start: local_clock() of the first of those polls
@@ -184,12 +187,15 @@ struct pflow_load {
 	u32 since;
 	u32 polled;
 	u32 device_polls;
+	const void *polled_dev;
+	u32 polled_at;
 	u32 until;
 	u32 rest_until;
 	bool resting;
 	u32 lost;
 	u8 tcp_rank;
 	u32 tcp_at;
+	u32 prompt_at;
 	const void *chain_id;
 	const void *chain_dev;
 	u64 chain_start;

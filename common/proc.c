@@ -38,6 +38,7 @@ static int status_show(struct seq_file *m, void *unused)
 		seq_puts(m, "sockets: some are not tracked; raise max_sockets\n");
 	show_inert(m);
 	pflow_overload_status(m);
+	pflow_batch_status(m);
 	if (READ_ONCE(pflow_knobs[PFLOW_KNOB_ENABLE].value))
 		pflow_probes_status(m);
 	pflow_modules_status(m);

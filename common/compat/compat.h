@@ -303,4 +303,46 @@ static inline u32 pflow_tcp_promised(const struct sock *sk)
 #endif
 }
 
+/*
+ * Put off a device's interrupts, where nobody has changed how they are put off meanwhile; says
+ * whether any were. From 6.13 on each NAPI instance has its own values (acb8d4ed5661), and
+ * from 6.14 on the device's lock is what keeps the list of them (1b23cdbd2bbc), the RTNL
+ * lock before. The caller holds that.
+ */
+#if defined(PFLOW_HAVE_NAPI_DEFER)
+static inline bool pflow_defer_irqs(struct net_device *dev, unsigned long from_ns, u32 from_defer,
+				    unsigned long ns, u32 defer)
+{
+	struct napi_struct *napi;
+	bool any = false;
+
+#if defined(PFLOW_HAVE_NETDEV_LOCK)
+	netdev_lock(dev);
+#endif
+	list_for_each_entry(napi, &dev->napi_list, dev_list) {
+		if (READ_ONCE(napi->gro_flush_timeout) != from_ns ||
+		    READ_ONCE(napi->defer_hard_irqs) != from_defer)
+			continue;
+		WRITE_ONCE(napi->gro_flush_timeout, ns);
+		WRITE_ONCE(napi->defer_hard_irqs, defer);
+		any = true;
+	}
+#if defined(PFLOW_HAVE_NETDEV_LOCK)
+	netdev_unlock(dev);
+#endif
+	return any;
+}
+#else
+static inline bool pflow_defer_irqs(struct net_device *dev, unsigned long from_ns, u32 from_defer,
+				    unsigned long ns, u32 defer)
+{
+	if (READ_ONCE(dev->gro_flush_timeout) != from_ns ||
+	    READ_ONCE(dev->napi_defer_hard_irqs) != from_defer)
+		return false;
+	WRITE_ONCE(dev->gro_flush_timeout, ns);
+	WRITE_ONCE(dev->napi_defer_hard_irqs, defer);
+	return true;
+}
+#endif
+
 #endif

@@ -1,0 +1,235 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * Batches: while a CPU is pressed, the interrupts of its network device are put off.
+ *
+ * A receiver that gets all that it is sent has an empty buffer, so it is woken for every
+ * packet or two, and each interrupt and each wakeup costs about what the packet itself does.
+ * When the device is looked at every 250 us instead, the same receiver is woken once for all
+ * packets that came meanwhile. That is the kernel's own means (gro_flush_timeout and
+ * napi_defer_hard_irqs of a device); here it is used only while a CPU is pressed and busy.
+ *
+ * It costs latency, no more than the knob allows. So it is not done where somebody is asked
+ * for it: where a real-time receiver or one that polls is sent packets, nor where a TCP
+ * receiver is, whose peer may wait for each answer. A device whose values an administrator has
+ * set is left as it is. A device of several queues is looked at by several CPUs; then all of
+ * those must want it.
+ *
+ * Context: the estimator's worker, which must not wait for the RTNL lock: what cannot be done
+ * now is done a round later. All of this file's data is under that lock. A device is held
+ * while it is in the table, and leaves it before it, or the module, goes (the notifier).
+ */
+#include <linux/netdevice.h>
+#include <linux/rtnetlink.h>
+#include <net/net_namespace.h>
+
+#include "compat/compat.h"
+#include "internal.h"
+
+#define DEVICES		16	/* more are left as they are */
+#define DEFER		2	/* so many looks in vain, then its interrupts are on again */
+#define LINGER		HZ	/* since it was last wanted */
+#define PROMPT_FOR	(60 * HZ)	/* twice as long as scans are apart */
+
+/**
+ * struct batched - a device whose interrupts are put off
+ * @dev: it; NULL: this slot is free
+ * @tracker: of the reference
+ * @ns: for how long
+ * @wanted_at: jiffies when it was last wanted
+ */
+struct batched {
+	struct net_device *dev;
+	netdevice_tracker tracker;
+	unsigned long ns;
+	u32 wanted_at;
+};
+
+static struct batched batched[DEVICES];
+static unsigned int nr_batched;
+
+static void end(struct batched *slot)
+{
+	pflow_defer_irqs(slot->dev, slot->ns, DEFER, 0, 0);
+	netdev_put(slot->dev, &slot->tracker);
+	slot->dev = NULL;
+	WRITE_ONCE(nr_batched, nr_batched - 1);
+}
+
+static struct batched *slot_of(const void *dev)
+{
+	unsigned int i;
+
+	for (i = 0; i < DEVICES; i++)
+		if (batched[i].dev == dev)
+			return &batched[i];
+	return NULL;
+}
+
+static void begin(struct net_device *dev, unsigned long ns)
+{
+	struct batched *slot = slot_of(NULL);
+
+	if (!slot || !pflow_defer_irqs(dev, 0, 0, ns, DEFER))
+		return;
+	netdev_hold(dev, &slot->tracker, GFP_ATOMIC);
+	slot->dev = dev;
+	slot->ns = ns;
+	slot->wanted_at = jiffies;
+	WRITE_ONCE(nr_batched, nr_batched + 1);
+}
+
+/* Is that device still there? It is found by walking, and stays while the RTNL lock is held. */
+static struct net_device *find_device(const void *wanted)
+{
+	struct net_device *dev;
+	struct net *net;
+
+	rcu_read_lock();
+	for_each_net_rcu(net) {
+		for_each_netdev_rcu(net, dev) {
+			if (dev == wanted)
+				goto out;
+		}
+	}
+	dev = NULL;
+out:
+	rcu_read_unlock();
+	return dev;
+}
+
+static bool lately(u32 at, u32 how_long)
+{
+	return at && time_before32((u32)jiffies, at + how_long);
+}
+
+/* Does somebody there want each packet at once? */
+static bool must_be_prompt(const struct pflow_load *load)
+{
+	return lately(READ_ONCE(load->prompt_at), PROMPT_FOR) ||
+	       lately(READ_ONCE(load->tcp_at), PFLOW_HOLD);
+}
+
+enum wish { NO_MATTER, WANTED, REFUSED };
+
+static enum wish wish_of(int cpu, const void *dev)
+{
+	const struct pflow_load *load = per_cpu_ptr(&pflow_load, cpu);
+
+	if (READ_ONCE(load->polled_dev) != dev || !lately(READ_ONCE(load->polled_at), LINGER))
+		return NO_MATTER;
+	return READ_ONCE(load->pressed) && !must_be_prompt(load) ? WANTED : REFUSED;
+}
+
+static bool wanted(const void *dev)
+{
+	bool any = false;
+	int cpu;
+
+	for_each_online_cpu(cpu) {
+		enum wish wish = wish_of(cpu, dev);
+
+		if (wish == REFUSED)
+			return false;
+		any |= wish == WANTED;
+	}
+	return any;
+}
+
+static void refresh(struct batched *slot, unsigned long ns)
+{
+	if (wanted(slot->dev) && slot->ns == ns)
+		slot->wanted_at = jiffies;
+	else if (slot->ns != ns || time_after32((u32)jiffies, slot->wanted_at + LINGER))
+		end(slot);
+}
+
+static void begin_for(int cpu, unsigned long ns)
+{
+	const void *polled = READ_ONCE(per_cpu_ptr(&pflow_load, cpu)->polled_dev);
+	struct net_device *dev;
+
+	if (!polled || slot_of(polled) || !wanted(polled))
+		return;
+	dev = find_device(polled);
+	if (dev)
+		begin(dev, ns);
+}
+
+/**
+ * pflow_batch_step() - put off the interrupts of devices whose CPUs are pressed, or no longer
+ * @busy: CPUs that have next to no idle time; there it begins
+ *
+ * Context: process; the estimator's worker.
+ */
+void pflow_batch_step(const struct cpumask *busy)
+{
+	unsigned long ns = READ_ONCE(pflow_knobs[PFLOW_KNOB_BATCH_US].value) * NSEC_PER_USEC;
+	unsigned int i;
+	int cpu;
+
+	if (!READ_ONCE(nr_batched) && (!ns || cpumask_empty(busy)))
+		return;
+	if (!rtnl_trylock())
+		return;
+	for (i = 0; i < DEVICES; i++)
+		if (batched[i].dev)
+			refresh(&batched[i], ns);
+	if (ns)
+		for_each_cpu(cpu, busy)
+			if (READ_ONCE(per_cpu_ptr(&pflow_load, cpu)->pressed))
+				begin_for(cpu, ns);
+	rtnl_unlock();
+}
+
+/* A device goes, or to another namespace; or this notifier does. */
+static int on_device(struct notifier_block *unused, unsigned long event, void *info)
+{
+	struct batched *slot;
+
+	if (event != NETDEV_UNREGISTER)
+		return NOTIFY_DONE;
+	slot = slot_of(netdev_notifier_info_to_dev(info));
+	if (slot)
+		end(slot);
+	return NOTIFY_DONE;
+}
+
+static struct notifier_block notifier = { .notifier_call = on_device };
+
+/**
+ * pflow_batch_setup() - get ready
+ *
+ * Context: process, may sleep. Return: 0 or a negative error.
+ */
+int pflow_batch_setup(void)
+{
+	return register_netdevice_notifier(&notifier);
+}
+
+/**
+ * pflow_batch_teardown() - give every device its own values back
+ *
+ * Context: process, may sleep; pflow_batch_step() runs no more.
+ */
+void pflow_batch_teardown(void)
+{
+	unregister_netdevice_notifier(&notifier);
+}
+
+/**
+ * pflow_batch_status() - whose interrupts are put off, for people
+ * @m: where to
+ *
+ * Context: process, may sleep.
+ */
+void pflow_batch_status(struct seq_file *m)
+{
+	unsigned int i;
+
+	rtnl_lock();
+	for (i = 0; i < DEVICES; i++)
+		if (batched[i].dev)
+			seq_printf(m, "batches: %s every %lu us\n", netdev_name(batched[i].dev),
+				   batched[i].ns / NSEC_PER_USEC);
+	rtnl_unlock();
+}
