@@ -354,6 +354,10 @@ static void worst_wait(struct harm *worst, const struct usage *usage, const stru
 		/* Idle moments in between are none that it could use. */
 		if (wait > KEPT_FROM)
 			worst->spare = 0;
+		/* What all may have at the floor is not to be saved. */
+		if (pflow_cut_reach(cut, order->level, order->n) >=
+		    pflow_cut_most(order_below(order, beneath(level))))
+			continue;
 		wait = min(wait, to_be_saved(usage, order, level));
 		/* A little is left alone until it is more; what is shed is shed to the end. */
 		if (!cut.level && !cut.share && wait < WAIT_BEGINS)
