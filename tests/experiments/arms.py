@@ -18,6 +18,7 @@ from experiments.settings import (
     CONTROLLERS,
     FLOW_LIMIT,
     FOUR_MIB,
+    PUT_OFF,
     STEERED,
     THREADED,
     WEIGHT,
@@ -60,6 +61,8 @@ SETTINGS = {
     "xdp-police": lambda: XdpPolice(),
     "filter": lambda: Modules("pf_filter"),
     "observe": lambda: Modules("pf_filter", filter={"mode": "observe"}),
+    "full": lambda: Modules("pf_filter", filter={"shed": "full"}),
+    "floor-share": lambda: Modules("pf_filter", filter={"floor_share": "100"}),
     "sched": lambda: Modules("pf_sched"),
     "sched-nice": lambda: Modules("pf_sched", sched={"lever": "nice"}),
     "sched-group": lambda: Sessions(),
@@ -144,7 +147,8 @@ def state(guest: Guest) -> dict[str, str]:
     )
     found = {name: guest.read(f"/proc/sys/{name}").strip() for name in sysctls}
     found |= {
-        path: guest.read(path).strip() for path in (THREADED, FLOW_LIMIT, STEERED, CONTROLLERS)
+        path: guest.read(path).strip()
+        for path in (THREADED, FLOW_LIMIT, STEERED, CONTROLLERS, PUT_OFF)
     }
     for command in ("nft list ruleset", "tc qdisc show dev eth0", "ip -details link show eth0"):
         found[command] = guest.run(command).out

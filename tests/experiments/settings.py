@@ -20,6 +20,7 @@ METRICS = "/proc/packetflow/metrics"
 TCP_RMEM = "/proc/sys/net/ipv4/tcp_rmem"
 THREADED = "/sys/class/net/eth0/threaded"
 FLOW_LIMIT = "/proc/sys/net/core/flow_limit_cpu_bitmap"
+PUT_OFF = "/sys/class/net/eth0/gro_flush_timeout"
 STEERED = "/sys/class/net/eth0/queues/rx-0/rps_cpus"
 Early = dict[int, dict[str, int]]  # packets by port and reason
 

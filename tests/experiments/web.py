@@ -65,6 +65,7 @@ FLOWS = [Flow(port, PPS) for port in FLOODED]
 SIZE = 256
 CONNECTIONS = 4
 WARM_UP = 0.5
+ASKED_BEFORE = 1  # seconds, so that what is measured is no onset; that is told by "onset"
 SECONDS = 3
 PATIENCE = 10.0  # to connect first, of wrk
 ARMS = "stock,shed-all,fifo-by-hand,filter,all"
@@ -202,10 +203,10 @@ def measure(guest: Guest, arm: Arm, part: Part, seconds: int, flows: Sequence[Fl
         receivers = [LIGHT.receiver(guest, port, nice=LOW) for port in FLOODED]
         arm.started(guest, [nginx.worker, *(one.process.pid for one in receivers)])
         before = lost(guest)
-        lasts = WARM_UP + seconds + 2 * PATIENCE  # it is stopped before
+        lasts = WARM_UP + ASKED_BEFORE + seconds + 2 * PATIENCE  # it is stopped before
         flood = Flood(flows, SIZE, lasts, sender(guest)) if part.floods else None
         guest.run(f"sleep {WARM_UP * guest.dilation}")
-        ask(guest, part.kept, 1)
+        ask(guest, part.kept, ASKED_BEFORE)
         cpu = cpu_time(guest)
         answered = ask(guest, part.kept, seconds)
         idle = counters.idle_share(cpu, cpu_time(guest))
@@ -213,7 +214,7 @@ def measure(guest: Guest, arm: Arm, part: Part, seconds: int, flows: Sequence[Fl
         found = datagrams(guest, arm, FLOODED, sent, receivers, before)
         nginx.finish()
     offered = [count / sent.seconds for count in sent.packets.values()]
-    got = rates(found.received, seconds, WARM_UP)
+    got = rates(found.received, seconds, WARM_UP + ASKED_BEFORE)
     return Run(answered, offered, got, found.closing, idle, sent, found.received)
 
 
