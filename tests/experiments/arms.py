@@ -38,7 +38,7 @@ from experiments.settings import (
 from rig.guest import Guest
 
 OFF = ("stock", "stock2")
-TOUCHED = (THREADED, FLOW_LIMIT, STEERED, CONTROLLERS)
+TOUCHED = (THREADED, FLOW_LIMIT, STEERED, CONTROLLERS, PUT_OFF)
 
 SETTINGS = {
     "stock": lambda: Setting(),
@@ -146,10 +146,7 @@ def state(guest: Guest) -> dict[str, str]:
         "kernel/sched_autogroup_enabled",
     )
     found = {name: guest.read(f"/proc/sys/{name}").strip() for name in sysctls}
-    found |= {
-        path: guest.read(path).strip()
-        for path in (THREADED, FLOW_LIMIT, STEERED, CONTROLLERS, PUT_OFF)
-    }
+    found |= {path: guest.read(path).strip() for path in TOUCHED}
     for command in ("nft list ruleset", "tc qdisc show dev eth0", "ip -details link show eth0"):
         found[command] = guest.run(command).out
     modules = [line.split()[0] for line in guest.read("/proc/modules").splitlines()]
