@@ -47,6 +47,7 @@
 #define WEAK_AFTER	5	/* ticks in which the buffer stayed full although raised */
 #define VAIN_AFTER	100	/* the same, where others want the place */
 #define OTHER_AFTER	10	/* ticks in which somebody else was the receiver */
+#define AWAKE		(PFLOW_ONE / 64)	/* who runs and waits for less is not in anybody's way */
 
 enum state {
 	FREE,
@@ -65,6 +66,7 @@ enum refusal {
 	REFUSED_CAP,
 	REFUSED_LEVER,
 	REFUSED_APART,
+	REFUSED_OUTRANKED,	/* somebody more important receives there, and is not raised */
 	REFUSED_UNKNOWN,	/* who receives was not seen lately */
 	REFUSALS,
 };
@@ -136,6 +138,7 @@ static const char * const refusal_names[REFUSALS] = {
 	[REFUSED_CAP] = "cap",
 	[REFUSED_LEVER] = "lever",
 	[REFUSED_APART] = "apart",
+	[REFUSED_OUTRANKED] = "outranked",
 	[REFUSED_UNKNOWN] = "unknown",
 };
 
@@ -322,6 +325,37 @@ static struct task_struct *receiver(const struct pflow_sock *entry)
 	return task;
 }
 
+static bool raised(pid_t pid)
+{
+	unsigned int i;
+
+	for (i = 0; i < SLOTS; i++)
+		if (active(&slots[i]) && slots[i].pid == pid)
+			return true;
+	return false;
+}
+
+/*
+ * Does somebody more important receive on that CPU, by its own means? A raised thread runs
+ * before all that are not, so nobody is raised past one.
+ */
+static bool outranked(int cpu, u8 rank)
+{
+	unsigned int i;
+
+	for (i = 0; i < PFLOW_THREADS; i++) {
+		const struct pflow_thread *other = &pflow_threads[i];
+		pid_t pid = READ_ONCE(other->pid);
+
+		if (pid && READ_ONCE(other->cpu) == cpu && READ_ONCE(other->rank) > rank &&
+		    READ_ONCE(other->run) + READ_ONCE(other->wait) > AWAKE &&
+		    (pflow_lately(READ_ONCE(other->datagrams_at)) ||
+		     pflow_lately(READ_ONCE(other->streams_at))) && !raised(pid))
+			return true;
+	}
+	return false;
+}
+
 /* Percent of a full budget. */
 static s32 budget_part(unsigned int percent)
 {
@@ -368,6 +402,8 @@ static int worthy(const struct task_struct *task, u8 rank, const struct slot *la
 		return REFUSED_EXEMPT;
 	if (last && time_before32((u32)jiffies, last->changed + apart_from(last)))
 		return REFUSED_APART;
+	if (outranked(cpu, rank))
+		return REFUSED_OUTRANKED;
 	/* Whose boost ended as the budget was spent waits for a tenth of it. */
 	if (READ_ONCE(per_cpu(budget_us, cpu)) <
 	    left_to_others(rank, cpu) + (capped ? budget_part(10) : 0))
@@ -620,6 +656,8 @@ static bool ends(struct slot *slot, enum boost_end *end)
 		*end = END_CAP;
 	else if (time_after32((u32)jiffies, slot->until))
 		*end = END_EXPIRED;
+	else if (outranked(cpu, slot->rank))
+		*end = END_DISPLACED;
 	else if (too_weak(slot))
 		*end = END_WEAK;
 	else if (place_wanted && slot->full_ticks >= VAIN_AFTER)
