@@ -15,11 +15,14 @@
  * those must want it.
  *
  * Context: the estimator's worker, which must not wait for the RTNL lock: what cannot be done
- * now is done a round later. All of this file's data is under that lock. A device is held
- * while it is in the table, and leaves it before it, or the module, goes (the notifier).
+ * now is done a round later. The table changes under that lock, and under one of its own, which
+ * is all that a reader of status takes. A device is held while it is in the table. It leaves it
+ * before it goes (the notifier), or the module does; not if it goes to another namespace.
  */
 #include <linux/netdevice.h>
+#include <linux/nsproxy.h>
 #include <linux/rtnetlink.h>
+#include <linux/spinlock.h>
 #include <net/net_namespace.h>
 
 #include "compat/compat.h"
@@ -28,6 +31,7 @@
 #define DEVICES		16	/* more are left as they are */
 #define DEFER		2	/* so many looks in vain, then its interrupts are on again */
 #define LINGER		HZ	/* since it was last wanted */
+#define LOOK_FIRST	(HZ / 5)	/* who wants to be prompt is seen in half of that */
 #define PROMPT_FOR	(60 * HZ)	/* twice as long as scans are apart */
 
 /**
@@ -44,15 +48,34 @@ struct batched {
 	u32 wanted_at;
 };
 
+/* jiffies when one was last known that may be sent packets on any CPU */
+u32 pflow_prompt_at;
+
 static struct batched batched[DEVICES];
+static DEFINE_SPINLOCK(lock);
 static unsigned int nr_batched;
+
+static void set(struct batched *slot, struct net_device *dev, unsigned long ns)
+{
+	spin_lock(&lock);
+	slot->dev = dev;
+	slot->ns = ns;
+	spin_unlock(&lock);
+}
+
+static void forget(struct batched *slot)
+{
+	struct net_device *dev = slot->dev;
+
+	set(slot, NULL, 0);
+	netdev_put(dev, &slot->tracker);
+	WRITE_ONCE(nr_batched, nr_batched - 1);
+}
 
 static void end(struct batched *slot)
 {
-	pflow_defer_irqs(slot->dev, slot->ns, DEFER, 0, 0);
-	netdev_put(slot->dev, &slot->tracker);
-	slot->dev = NULL;
-	WRITE_ONCE(nr_batched, nr_batched - 1);
+	pflow_undefer_irqs(slot->dev, slot->ns, DEFER);
+	forget(slot);
 }
 
 static struct batched *slot_of(const void *dev)
@@ -69,12 +92,11 @@ static void begin(struct net_device *dev, unsigned long ns)
 {
 	struct batched *slot = slot_of(NULL);
 
-	if (!slot || !pflow_defer_irqs(dev, 0, 0, ns, DEFER))
+	if (!slot || !pflow_defer_irqs(dev, ns, DEFER))
 		return;
-	netdev_hold(dev, &slot->tracker, GFP_ATOMIC);
-	slot->dev = dev;
-	slot->ns = ns;
+	netdev_hold(dev, &slot->tracker, GFP_KERNEL);
 	slot->wanted_at = jiffies;
+	set(slot, dev, ns);
 	WRITE_ONCE(nr_batched, nr_batched + 1);
 }
 
@@ -109,46 +131,64 @@ static bool must_be_prompt(const struct pflow_load *load)
 	       lately(READ_ONCE(load->tcp_at), PFLOW_HOLD);
 }
 
-enum wish { NO_MATTER, WANTED, REFUSED };
+/* Of several CPUs the greatest counts. */
+enum wish {
+	NO_MATTER,
+	WANTED,
+	UNWANTED,	/* any more: it lingers */
+	REFUSED,
+};
 
+/*
+ * What receivers on a CPU are sent comes from the device that it polls; or, where it polls
+ * several in turn, or none (RPS), from any.
+ */
 static enum wish wish_of(int cpu, const void *dev)
 {
 	const struct pflow_load *load = per_cpu_ptr(&pflow_load, cpu);
+	bool polls = lately(READ_ONCE(load->polled_at), LINGER);
+	bool this = polls && READ_ONCE(load->polled_dev) == dev;
 
-	if (READ_ONCE(load->polled_dev) != dev || !lately(READ_ONCE(load->polled_at), LINGER))
+	if (polls && !this && !lately(READ_ONCE(load->turned_at), LINGER))
 		return NO_MATTER;
-	return READ_ONCE(load->pressed) && !must_be_prompt(load) ? WANTED : REFUSED;
+	if (must_be_prompt(load))
+		return REFUSED;
+	if (!this)
+		return NO_MATTER;
+	return READ_ONCE(load->pressed) ? WANTED : UNWANTED;
 }
 
-static bool wanted(const void *dev)
+static enum wish wish_for(const void *dev)
 {
-	bool any = false;
+	enum wish wish = lately(READ_ONCE(pflow_prompt_at), PROMPT_FOR) ? REFUSED : NO_MATTER;
 	int cpu;
 
-	for_each_online_cpu(cpu) {
-		enum wish wish = wish_of(cpu, dev);
-
-		if (wish == REFUSED)
-			return false;
-		any |= wish == WANTED;
-	}
-	return any;
+	for_each_online_cpu(cpu)
+		wish = max(wish, wish_of(cpu, dev));
+	return wish;
 }
 
 static void refresh(struct batched *slot, unsigned long ns)
 {
-	if (wanted(slot->dev) && slot->ns == ns)
+	enum wish wish = wish_for(slot->dev);
+
+	if (wish == WANTED)
 		slot->wanted_at = jiffies;
-	else if (slot->ns != ns || time_after32((u32)jiffies, slot->wanted_at + LINGER))
+	if (wish == REFUSED || slot->ns != ns ||
+	    time_after32((u32)jiffies, slot->wanted_at + LINGER))
 		end(slot);
 }
 
 static void begin_for(int cpu, unsigned long ns)
 {
-	const void *polled = READ_ONCE(per_cpu_ptr(&pflow_load, cpu)->polled_dev);
+	const struct pflow_load *load = per_cpu_ptr(&pflow_load, cpu);
+	const void *polled = READ_ONCE(load->polled_dev);
 	struct net_device *dev;
 
-	if (!polled || slot_of(polled) || !wanted(polled))
+	if (!READ_ONCE(load->pressed) ||
+	    time_before32((u32)jiffies, READ_ONCE(load->since) + LOOK_FIRST))
+		return;
+	if (!polled || slot_of(polled) || wish_for(polled) != WANTED)
 		return;
 	dev = find_device(polled);
 	if (dev)
@@ -176,21 +216,24 @@ void pflow_batch_step(const struct cpumask *busy)
 			refresh(&batched[i], ns);
 	if (ns)
 		for_each_cpu(cpu, busy)
-			if (READ_ONCE(per_cpu_ptr(&pflow_load, cpu)->pressed))
-				begin_for(cpu, ns);
+			begin_for(cpu, ns);
 	rtnl_unlock();
 }
 
-/* A device goes, or to another namespace; or this notifier does. */
+/*
+ * A device goes. Its values go with it, so its own lock is not needed here, which some kernels
+ * hold and some do not. One that goes to another namespace only stays registered.
+ */
 static int on_device(struct notifier_block *unused, unsigned long event, void *info)
 {
+	const struct net_device *dev = netdev_notifier_info_to_dev(info);
 	struct batched *slot;
 
-	if (event != NETDEV_UNREGISTER)
+	if (event != NETDEV_UNREGISTER || dev->reg_state == NETREG_REGISTERED)
 		return NOTIFY_DONE;
-	slot = slot_of(netdev_notifier_info_to_dev(info));
+	slot = slot_of(dev);
 	if (slot)
-		end(slot);
+		forget(slot);
 	return NOTIFY_DONE;
 }
 
@@ -203,6 +246,7 @@ static struct notifier_block notifier = { .notifier_call = on_device };
  */
 int pflow_batch_setup(void)
 {
+	pflow_prompt_at = 0;
 	return register_netdevice_notifier(&notifier);
 }
 
@@ -213,6 +257,13 @@ int pflow_batch_setup(void)
  */
 void pflow_batch_teardown(void)
 {
+	unsigned int i;
+
+	rtnl_lock();
+	for (i = 0; i < DEVICES; i++)
+		if (batched[i].dev)
+			end(&batched[i]);
+	rtnl_unlock();
 	unregister_netdevice_notifier(&notifier);
 }
 
@@ -220,16 +271,19 @@ void pflow_batch_teardown(void)
  * pflow_batch_status() - whose interrupts are put off, for people
  * @m: where to
  *
- * Context: process, may sleep.
+ * A name means something in its own namespace only, so those of the reader's are told.
+ *
+ * Context: process.
  */
 void pflow_batch_status(struct seq_file *m)
 {
+	const struct net *net = current->nsproxy->net_ns;
 	unsigned int i;
 
-	rtnl_lock();
+	spin_lock(&lock);
 	for (i = 0; i < DEVICES; i++)
-		if (batched[i].dev)
+		if (batched[i].dev && net_eq(dev_net(batched[i].dev), net))
 			seq_printf(m, "batches: %s every %lu us\n", netdev_name(batched[i].dev),
 				   batched[i].ns / NSEC_PER_USEC);
-	rtnl_unlock();
+	spin_unlock(&lock);
 }

@@ -125,6 +125,7 @@ void pflow_probes_status(struct seq_file *m);
 void pflow_probes_metrics(struct seq_file *m);
 
 /* batch.c */
+extern u32 pflow_prompt_at;
 int pflow_batch_setup(void);
 void pflow_batch_teardown(void);
 void pflow_batch_step(const struct cpumask *busy);

@@ -35,10 +35,10 @@ struct pflow_knob pflow_knobs[PFLOW_KNOBS] = {
 		"bound of the table, 200 bytes each when used; raise it when status says that sockets were refused",
 	},
 	[PFLOW_KNOB_BATCH_US] = {
-		.name = "batch_us", .unit = "us",
+		.name = "batch_us", .unit = "microseconds",
 		.max = 1000, .fallback = 250, .value = 250,
 		.help =
-		"while a CPU is pressed, its network device is looked at so often and its interrupts put off, so that receivers are woken for several packets at a time; 0 never does",
+		"while a CPU is under pressure and has no time to spare, its network device is looked at so often and its interrupts are put off, so that receivers are woken for several packets at a time; 0 never does: where so much latency is too much",
 	},
 };
 

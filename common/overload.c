@@ -225,8 +225,10 @@ static void on_napi_poll(void *unused, struct napi_struct *napi, int work, int b
 	WRITE_ONCE(load->polled, load->polled + work);
 	if (napi->dev && work) {
 		load->device_polls++;
-		if (load->polled_dev != napi->dev)
+		if (load->polled_dev != napi->dev) {
 			WRITE_ONCE(load->polled_dev, napi->dev);
+			WRITE_ONCE(load->turned_at, (u32)jiffies);
+		}
 		if (load->polled_at != (u32)jiffies)
 			WRITE_ONCE(load->polled_at, (u32)jiffies);
 	}
@@ -475,11 +477,11 @@ static void estimator(struct work_struct *work)
 			    get_jiffies_64() - last_pressed <= MEASURE_FOR);
 	if (busy)
 		look_for_waiting();
-	pflow_batch_step(&cpus);
 	if (due(last_scan, pressed && !before ? SCAN_APART : SCAN_EVERY)) {
 		pflow_scan();
 		last_scan = jiffies;
 	}
+	pflow_batch_step(&cpus);
 	before = pressed;
 	delay = sampling && !pressed ? msecs_to_jiffies(SAMPLE_MS) : PERIOD;
 	queue_delayed_work(queue, &estimator_work, delay);

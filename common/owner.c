@@ -51,10 +51,12 @@ static void set_owner(struct pflow_sock *entry, struct task_struct *task,
 
 /*
  * Who is real-time, or polls, wants each packet at once. What pf_sched lends does not count.
+ * A UDP socket without a peer does not tell where it is sent to: that may be anywhere.
  */
 static void note_prompt(const struct sock *sk, u8 rank)
 {
-	int cpu = READ_ONCE(sk->sk_incoming_cpu);
+	unsigned int cpu = READ_ONCE(sk->sk_incoming_cpu);
+	u32 *at = &pflow_prompt_at;
 	bool polls = false;
 
 #ifdef CONFIG_NET_RX_BUSY_POLL
@@ -63,8 +65,10 @@ static void note_prompt(const struct sock *sk, u8 rank)
 	if (likely(rank <= PFLOW_RANK_RT_BASE && !polls))
 		return;
 	/* It is the application's to set, to any number at all. */
-	if ((unsigned int)cpu < nr_cpu_ids && cpu_possible(cpu))
-		WRITE_ONCE(per_cpu_ptr(&pflow_load, cpu)->prompt_at, (u32)jiffies);
+	if (cpu < nr_cpu_ids && cpu_possible(cpu))
+		at = &per_cpu_ptr(&pflow_load, cpu)->prompt_at;
+	if (READ_ONCE(*at) != (u32)jiffies)
+		WRITE_ONCE(*at, (u32)jiffies);
 }
 
 /**

@@ -156,13 +156,14 @@ void pflow_sock_settle(struct pflow_sock *entry, struct sock *sk);
  * @polled: packets taken from devices, accumulated
  * @device_polls: polls of devices that brought packets, accumulated
  * @polled_dev: device that brought some last; an identity, never followed
- * @polled_at: jiffies of that, a round late at most
+ * @polled_at: jiffies of that
+ * @turned_at: jiffies when it was last another one than before
  * @until: jiffies at which pressure ends unless it is raised again
  * @resting: under pressure, but looking does not pay; until @rest_until
  * @rest_until: jiffies
  * @tcp_rank: most important TCP receiver that lately ran or was sent to here
  * @tcp_at: jiffies when it last received
- * @prompt_at: jiffies when a receiver that wants each packet at once was last known here
+ * @prompt_at: jiffies when a receiver was last known here that wants each packet at once
  * @chain_id: NAPI instance that uses its whole weight again and again
  * @chain_dev: its device; like @chain_id an identity, never followed
  * @chain_start: local_clock() of the first of those polls
@@ -189,6 +190,7 @@ struct pflow_load {
 	u32 device_polls;
 	const void *polled_dev;
 	u32 polled_at;
+	u32 turned_at;
 	u32 until;
 	u32 rest_until;
 	bool resting;

@@ -304,44 +304,96 @@ static inline u32 pflow_tcp_promised(const struct sock *sk)
 }
 
 /*
- * Put off a device's interrupts, where nobody has changed how they are put off meanwhile; says
- * whether any were. From 6.13 on each NAPI instance has its own values (acb8d4ed5661), and
- * from 6.14 on the device's lock is what keeps the list of them (1b23cdbd2bbc), the RTNL
- * lock before. The caller holds that.
+ * Put off a device's interrupts, where nobody has set how they are put off, and take that back:
+ * the time where it is still ours, and the count likewise, unless somebody set another time,
+ * for which he may have wanted just that count. From 6.13 on each NAPI instance has values of its own, which outlive it
+ * in a configuration while the device is down (86e25f40aa1e, acb8d4ed5661); from 6.14 on all of
+ * that is under the device's lock (1b23cdbd2bbc), under the RTNL lock before. The caller holds
+ * the latter.
  */
 #if defined(PFLOW_HAVE_NAPI_DEFER)
-static inline bool pflow_defer_irqs(struct net_device *dev, unsigned long from_ns, u32 from_defer,
-				    unsigned long ns, u32 defer)
+static inline void pflow_lock_napi(struct net_device *dev)
+{
+#if defined(PFLOW_HAVE_NETDEV_LOCK)
+	netdev_lock(dev);
+#endif
+}
+
+static inline void pflow_unlock_napi(struct net_device *dev)
+{
+#if defined(PFLOW_HAVE_NETDEV_LOCK)
+	netdev_unlock(dev);
+#endif
+}
+
+static inline unsigned int pflow_napi_configs(const struct net_device *dev)
+{
+	if (!dev->napi_config)
+		return 0;
+#if defined(PFLOW_HAVE_NUM_NAPI_CONFIGS)
+	return dev->num_napi_configs;
+#else
+	return max(dev->num_rx_queues, dev->num_tx_queues);
+#endif
+}
+
+/* Return: whether any were. */
+static inline bool pflow_defer_irqs(struct net_device *dev, unsigned long ns, u32 defer)
 {
 	struct napi_struct *napi;
 	bool any = false;
 
-#if defined(PFLOW_HAVE_NETDEV_LOCK)
-	netdev_lock(dev);
-#endif
+	pflow_lock_napi(dev);
 	list_for_each_entry(napi, &dev->napi_list, dev_list) {
-		if (READ_ONCE(napi->gro_flush_timeout) != from_ns ||
-		    READ_ONCE(napi->defer_hard_irqs) != from_defer)
+		if (READ_ONCE(napi->gro_flush_timeout) || READ_ONCE(napi->defer_hard_irqs))
 			continue;
 		WRITE_ONCE(napi->gro_flush_timeout, ns);
 		WRITE_ONCE(napi->defer_hard_irqs, defer);
 		any = true;
 	}
-#if defined(PFLOW_HAVE_NETDEV_LOCK)
-	netdev_unlock(dev);
-#endif
+	pflow_unlock_napi(dev);
 	return any;
 }
-#else
-static inline bool pflow_defer_irqs(struct net_device *dev, unsigned long from_ns, u32 from_defer,
-				    unsigned long ns, u32 defer)
+
+static inline void pflow_undefer_irqs(struct net_device *dev, unsigned long ns, u32 defer)
 {
-	if (READ_ONCE(dev->gro_flush_timeout) != from_ns ||
-	    READ_ONCE(dev->napi_defer_hard_irqs) != from_defer)
+	struct napi_struct *napi;
+	unsigned int i;
+
+	pflow_lock_napi(dev);
+	list_for_each_entry(napi, &dev->napi_list, dev_list) {
+		if (READ_ONCE(napi->gro_flush_timeout) == ns)
+			WRITE_ONCE(napi->gro_flush_timeout, 0);
+		if (!READ_ONCE(napi->gro_flush_timeout) &&
+		    READ_ONCE(napi->defer_hard_irqs) == defer)
+			WRITE_ONCE(napi->defer_hard_irqs, 0);
+	}
+	for (i = 0; i < pflow_napi_configs(dev); i++) {
+		struct napi_config *config = &dev->napi_config[i];
+
+		if (config->gro_flush_timeout == ns)
+			config->gro_flush_timeout = 0;
+		if (!config->gro_flush_timeout && config->defer_hard_irqs == defer)
+			config->defer_hard_irqs = 0;
+	}
+	pflow_unlock_napi(dev);
+}
+#else
+static inline bool pflow_defer_irqs(struct net_device *dev, unsigned long ns, u32 defer)
+{
+	if (READ_ONCE(dev->gro_flush_timeout) || READ_ONCE(dev->napi_defer_hard_irqs))
 		return false;
 	WRITE_ONCE(dev->gro_flush_timeout, ns);
 	WRITE_ONCE(dev->napi_defer_hard_irqs, defer);
 	return true;
+}
+
+static inline void pflow_undefer_irqs(struct net_device *dev, unsigned long ns, u32 defer)
+{
+	if (READ_ONCE(dev->gro_flush_timeout) == ns)
+		WRITE_ONCE(dev->gro_flush_timeout, 0);
+	if (!READ_ONCE(dev->gro_flush_timeout) && READ_ONCE(dev->napi_defer_hard_irqs) == defer)
+		WRITE_ONCE(dev->napi_defer_hard_irqs, 0);
 }
 #endif
 

@@ -19,6 +19,7 @@ ccflags-y += $(call pflow-has,'struct udp_table \*tbl',net/udp.h,UDP_TABLE_ARGUM
 ccflags-y += $(call pflow-has,'struct udp_table \*udp_table',net/netns/ipv4.h,UDP_TABLE_NETNS)
 ccflags-y += $(call pflow-has,'udp_prod_queue',linux/udp.h,UDP_PROD_QUEUE)
 ccflags-y += $(call pflow-has,'[[:space:]]u32[[:space:]]+defer_hard_irqs;',linux/netdevice.h,NAPI_DEFER)
+ccflags-y += $(call pflow-has,'[[:space:]]num_napi_configs;',linux/netdevice.h,NUM_NAPI_CONFIGS)
 ccflags-y += $(call pflow-has,'void netdev_lock.struct net_device',linux/netdevice.h,NETDEV_LOCK)
 ccflags-y += $(call pflow-has,'[[:space:]]custom_slice;',linux/sched.h,CUSTOM_SLICE)
 ccflags-y += $(call pflow-has,'int rc. struct sock \*sk. struct sk_buff',trace/events/udp.h,UDP_FAIL_SKB)

@@ -130,6 +130,7 @@ MODE = Choice(b"enforce", b"observe")
 KNOBS: dict[str, Knob] = {
     "enable": Number(0, 1),
     "max_sockets": Number(64, 4194304),
+    "batch_us": Number(0, 1000),
     "filter/mode": MODE,
     "filter/shed": Choice(b"rank", b"full"),
     "filter/floor": Number(0, 1000000),

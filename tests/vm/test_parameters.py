@@ -6,7 +6,12 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families
 from rig.guest import CommandError, Guest
 
 BAD = {
-    "common": [{"enable": "2"}, {"max_sockets": "63"}, {"max_sockets": "many"}],
+    "common": [
+        {"enable": "2"},
+        {"max_sockets": "63"},
+        {"max_sockets": "many"},
+        {"batch_us": "1001"},
+    ],
     "filter": [{"mode": "off"}, {"floor": "-1"}, {"exempt": "0"}, {"exempt": "1," * 600}],
     "sched": [{"mode": "off"}, {"lever": "fifo"}, {"cap": "0"}, {"exempt": "a,"}],
     "mm": [{"mode": "off"}, {"budget": "-1"}, {"scale": "9"}, {"exempt": "0"}],
