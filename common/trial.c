@@ -22,7 +22,7 @@
 #define ASKING_US	80000u		/* several times what a mean of harm takes to follow */
 #define BACKOFF_US	(2 * SECOND_US)
 #define BACKOFF_MOST_US	(60 * SECOND_US)
-#define DIFFERENCE	8		/* a step that changes harm by less than 1/8 makes none */
+#define DIFFERENCE	8		/* what changes harm by less than 1/8 makes none */
 
 static u32 less(u32 value, u32 by)
 {
@@ -108,6 +108,10 @@ static void answer_harm(struct pflow_trial *trial, const struct pflow_trial_tick
 		trial->hold_us = capped(2 * floored(trial->hold_us, HOLD_US), HOLD_MOST_US);
 	}
 	trial->calm_us = 0;
+	/* Until harm falls, what was done lately has done nothing that could still show. */
+	if (tick->harm >= trial->worst - trial->worst / DIFFERENCE)
+		trial->unseen = 0;
+	trial->worst = floored(trial->worst, tick->harm);
 	before = trial->reach;
 	trial->reach = floored(before, capped(before + rise(trial, tick, elapsed_us), most));
 	trial->unseen += trial->reach - before;
@@ -139,6 +143,7 @@ static void answer_calm(struct pflow_trial *trial, const struct pflow_trial_tick
 	/* Whatever comes now is something new. */
 	trial->hold_us = 0;
 	trial->ask_us = 0;
+	trial->worst = 0;
 }
 
 /**

@@ -7,7 +7,8 @@
  * most that its owner gives, in steps of PFLOW_ONE:
  *
  *  - The receiver is harmed more than is bearable: the measure reaches further. It takes as
- *    many steps as such harm likely needs, less those that harm cannot show yet.
+ *    many steps as such harm likely needs, less those that harm cannot show yet. At an onset
+ *    none are unseen: until harm falls by an eighth of its worst, they do not help.
  *  - The receiver is not harmed: the measure holds what it has, for 0.1 s at first. It gives
  *    back hardly anything meanwhile, since it may be the reason. Then it gives back the faster
  *    the more time the CPU has to spare, since nobody needs to be kept from spare time.
@@ -42,6 +43,7 @@
  * @asking_us: time since the last step was taken back to find out; 0: it is not
  * @with: harm before it was taken back, 0..65536
  * @unseen: steps reached so lately that harm does not show yet what they do
+ * @worst: harm at its greatest since the measure was last forgotten, 0..65536
  *
  * All zero is a measure that was never taken.
  */
@@ -58,6 +60,7 @@ struct pflow_trial {
 	u32 asking_us;
 	u32 with;
 	u32 unseen;
+	u32 worst;
 };
 
 /**

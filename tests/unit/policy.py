@@ -66,6 +66,7 @@ class Trial(ctypes.Structure):
             "asking_us",
             "with",
             "unseen",
+            "worst",
         )
     )
 

@@ -15,6 +15,7 @@ TICK_US = 12_000
 HOLD_US = 100_000
 HOLD_MOST_US = 1_600_000
 ASKING_US = 80_000
+SEEN_US = 50_000
 BACKOFF_MOST = 60.0
 
 words = st.integers(0, 2**32 - 1)
@@ -25,7 +26,7 @@ apart = st.integers(1, 2 * HOLD_US)  # a late tick counts as 100 ms
 ticks = st.builds(Tick, harms, st.just(BEARABLE), shares, mosts, apart)
 # Long enough at a time for a question to be asked.
 histories = st.lists(st.tuples(ticks, st.integers(1, 60)), max_size=8)
-anything = st.builds(lambda values: Trial(*values), st.lists(words, min_size=12, max_size=12))
+anything = st.builds(lambda values: Trial(*values), st.lists(words, min_size=13, max_size=13))
 
 
 def after(history: Iterable[tuple[Tick, int]]) -> Trial:
@@ -37,6 +38,12 @@ def after(history: Iterable[tuple[Tick, int]]) -> Trial:
 
 
 states = histories.map(after)
+
+
+def needed(harm: int) -> float:
+    """Steps that so much harm takes."""
+    excess = (harm - BEARABLE) / ONE
+    return ONE * excess * (1 + 8 * excess)
 
 
 def stepped(trial: Trial, tick: Tick) -> Trial:
@@ -137,6 +144,26 @@ def test_harm_is_answered_the_faster_the_greater_it_is(harm: int, levels: int) -
     assert any(trial.reach >= ONE // 2 for trial in seen)
     if harm > 0.25 * ONE:
         assert next(t for t, trial in enumerate(seen) if trial.reach >= ONE // 2) <= 4
+
+
+@given(st.integers(2 * BEARABLE, ONE))
+def test_what_helps_nothing_yet_is_no_reason_to_wait(harm: int) -> None:
+    """At an onset, until harm falls by an eighth, each tick takes half of what it needs."""
+    need = needed(harm)
+    for trial, now in pairwise(run(0.2, lambda _: harm / ONE, 4)):
+        if now.reach < cut_most(4):
+            assert 0.5 * need - 2 <= now.reach - trial.reach <= 0.5 * need
+
+
+@given(st.integers(8 * BEARABLE, ONE), st.integers(60, 85))
+def test_what_was_reached_lately_counts_until_harm_shows_it(harm: int, percent: int) -> None:
+    """Once harm has fallen it is answered only by what it takes more than was done lately."""
+    trial = Trial()
+    trial_step(trial, Tick(harm, BEARABLE, 0, cut_most(16), TICK_US))
+    done, left = trial.reach, harm * percent // 100
+    trial_step(trial, Tick(left, BEARABLE, 0, cut_most(16), TICK_US))
+    unseen = done * (1 - TICK_US / SEEN_US)
+    assert trial.reach - done == pytest.approx(max(needed(left) - unseen, 0) / 2, abs=3)
 
 
 @given(states, st.integers(1, 4))
