@@ -100,7 +100,7 @@ static void ask(struct pflow_trial *trial, const struct pflow_trial_tick *tick, 
 static void answer_harm(struct pflow_trial *trial, const struct pflow_trial_tick *tick, u32 most,
 			u32 elapsed_us)
 {
-	u32 before;
+	u32 before = trial->reach;
 
 	/* It was given back too soon. */
 	if (trial->reach + NOTICED < trial->enough && trial->calm_us >= HOLD_US) {
@@ -112,8 +112,8 @@ static void answer_harm(struct pflow_trial *trial, const struct pflow_trial_tick
 	if (tick->harm >= trial->worst - trial->worst / DIFFERENCE)
 		trial->unseen = 0;
 	trial->worst = floored(trial->worst, tick->harm);
-	before = trial->reach;
-	trial->reach = floored(before, capped(before + rise(trial, tick, elapsed_us), most));
+	trial->reach = floored(trial->reach,
+			       capped(trial->reach + rise(trial, tick, elapsed_us), most));
 	trial->unseen += trial->reach - before;
 	/* Where it does about enough there is nothing to ask. */
 	if (!trial->reach || trial->reach < most)
