@@ -4,7 +4,7 @@
 
 #define SECOND_US	1000000u
 #define TICK_MOST_US	100000u		/* a late tick counts no longer than this */
-#define STEEP		8		/* of harm's square, so many times more steps than of harm */
+#define STEEP		8		/* so many times more steps for the square of harm */
 #define RISE_US		24000u		/* what harm takes is spread over so long */
 #define SEEN_US		50000u		/* until harm shows most of what a step does */
 #define FALL_US		(20 * SECOND_US)	/* a step is given back in so long, busy or not */
