@@ -4,26 +4,25 @@
 
 #define SECOND_US	1000000u
 #define TICK_MOST_US	100000u		/* a late tick counts no longer than this */
-#define STEPS_NEEDED	1		/* by a receiver that loses all, if little helped as much */
-#define STEPS_MORE	8
+#define STEEP		8		/* so many times more steps for the square of harm */
+#define RISE_US		24000u		/* what harm takes is spread over so long */
 #define SEEN_US		50000u		/* until harm shows most of what a step does */
-#define RISE_US		24000u
 #define FALL_US		(20 * SECOND_US)	/* a step is given back in so long, busy or not */
-#define FALL_SPARE	8	/* steps a second, of all time to spare */
+#define FALL_SPARE	8		/* steps a second, of all time to spare */
 #define SPARE_NOISE	(PFLOW_ONE / 25)	/* so much is always there */
 #define HOLD_US		100000u
 #define HOLD_MOST_US	(16 * HOLD_US)
 #define NOTICED		(PFLOW_ONE / 2)	/* given back so far, what was enough was so */
 #define FADE_US		(10 * SECOND_US)	/* what was enough fades, a step in so long */
-#define BUSY		(PFLOW_ONE / 4)	/* with no more time to spare, calm says that less is enough */
-#define LEARN_US	SECOND_US
+#define BUSY		(PFLOW_ONE / 4)	/* calm with less to spare says that less is enough */
+#define LEARN_US	SECOND_US	/* most of that is believed after so long */
 #define FUTILE		2		/* so many times what is bearable is left */
 #define ASK_US		(SECOND_US / 2)
 #define ASK_MOST_US	(60 * SECOND_US)
 #define ASKING_US	80000u		/* several times what a mean of harm takes to follow */
 #define BACKOFF_US	(2 * SECOND_US)
 #define BACKOFF_MOST_US	(60 * SECOND_US)
-#define DIFFERENCE	8		/* a step that changes harm by less than 1/8 makes none */
+#define DIFFERENCE	8		/* what changes harm by less than 1/8 makes none */
 
 static u32 less(u32 value, u32 by)
 {
@@ -40,34 +39,34 @@ static u32 floored(u32 value, u32 floor)
 	return value > floor ? value : floor;
 }
 
-/* So many steps a second, for so long. */
-static u32 steps(u64 share, u32 a_second, u32 elapsed_us)
+/* What falls to this interval of something that takes so long. */
+static u32 part(u64 value, u32 elapsed_us, u32 whole_us)
 {
-	return div_u64(share * a_second * elapsed_us, SECOND_US);
+	return div_u64(value * capped(elapsed_us, whole_us), whole_us);
 }
 
 /*
- * How much further to reach. A share h of harm takes about 2 h (1 + 4 h) steps: little is often
- * cured by less, since a receiver loses much as soon as it gets a little too little. Harm is a
- * mean over some time, so what was reached lately is still to be seen in it.
+ * How much further to reach. A share h of harm takes about h (1 + 8 h) steps. A little is cured
+ * by less than its share, since a receiver loses much as soon as it gets a little too little.
+ * Harm is a mean over some time, so what was reached lately does not show in it yet.
  */
 static u32 rise(const struct pflow_trial *trial, const struct pflow_trial_tick *tick,
 		u32 elapsed_us)
 {
-	u64 harm = capped(tick->harm, PFLOW_ONE) - tick->bearable;
-	u32 needed = STEPS_NEEDED * (harm + STEPS_MORE * harm * harm / PFLOW_ONE);
+	u64 harm = less(capped(tick->harm, PFLOW_ONE), tick->bearable);
+	u32 needed = harm + STEEP * harm * harm / PFLOW_ONE;
 
-	return div_u64((u64)less(needed, trial->unseen) * capped(elapsed_us, RISE_US), RISE_US);
+	return part(less(needed, trial->unseen), elapsed_us, RISE_US);
 }
 
 static u32 fall(const struct pflow_trial *trial, const struct pflow_trial_tick *tick,
 		u32 elapsed_us)
 {
-	u32 slow = div_u64((u64)PFLOW_ONE * elapsed_us, FALL_US);
+	u32 slow = part(PFLOW_ONE, elapsed_us, FALL_US);
 
 	if (trial->calm_us < floored(trial->hold_us, HOLD_US))
 		return slow;
-	return slow + steps(less(tick->spare, SPARE_NOISE), FALL_SPARE, elapsed_us);
+	return slow + part((u64)FALL_SPARE * less(tick->spare, SPARE_NOISE), elapsed_us, SECOND_US);
 }
 
 /* Has the step that was taken back been missed? Until that can be told, it stays back. */
@@ -101,7 +100,7 @@ static void ask(struct pflow_trial *trial, const struct pflow_trial_tick *tick, 
 static void answer_harm(struct pflow_trial *trial, const struct pflow_trial_tick *tick, u32 most,
 			u32 elapsed_us)
 {
-	u32 before;
+	u32 before = trial->reach;
 
 	/* It was given back too soon. */
 	if (trial->reach + NOTICED < trial->enough && trial->calm_us >= HOLD_US) {
@@ -109,8 +108,12 @@ static void answer_harm(struct pflow_trial *trial, const struct pflow_trial_tick
 		trial->hold_us = capped(2 * floored(trial->hold_us, HOLD_US), HOLD_MOST_US);
 	}
 	trial->calm_us = 0;
-	before = trial->reach;
-	trial->reach = floored(before, capped(before + rise(trial, tick, elapsed_us), most));
+	/* Until harm falls, what was done lately has done nothing that could still show. */
+	if (tick->harm >= trial->worst - trial->worst / DIFFERENCE)
+		trial->unseen = 0;
+	trial->worst = floored(trial->worst, tick->harm);
+	trial->reach = floored(trial->reach,
+			       capped(trial->reach + rise(trial, tick, elapsed_us), most));
 	trial->unseen += trial->reach - before;
 	/* Where it does about enough there is nothing to ask. */
 	if (!trial->reach || trial->reach < most)
@@ -131,17 +134,16 @@ static void answer_calm(struct pflow_trial *trial, const struct pflow_trial_tick
 		trial->enough = floored(trial->enough, trial->reach);
 	trial->calm_us = capped(trial->calm_us + elapsed_us, FADE_US);
 	trial->reach = less(trial->reach, fall(trial, tick, elapsed_us));
-	trial->enough = less(trial->enough, div_u64((u64)PFLOW_ONE * elapsed_us, FADE_US));
+	trial->enough = less(trial->enough, part(PFLOW_ONE, elapsed_us, FADE_US));
 	if (tick->spare < BUSY)
-		trial->enough = less(trial->enough,
-				     div_u64((u64)less(trial->enough, trial->reach) * elapsed_us,
-					     LEARN_US));
+		trial->enough -= part(less(trial->enough, trial->reach), elapsed_us, LEARN_US);
 	trial->futile_us = 0;
 	if (trial->enough || trial->reach)
 		return;
 	/* Whatever comes now is something new. */
 	trial->hold_us = 0;
 	trial->ask_us = 0;
+	trial->worst = 0;
 }
 
 /**
@@ -163,7 +165,7 @@ void pflow_trial_step(struct pflow_trial *trial, const struct pflow_trial_tick *
 	if (trial->limit_us)
 		most = capped(most, trial->limit);
 	trial->reach = capped(trial->reach, tick->most);
-	trial->unseen -= div_u64((u64)trial->unseen * capped(elapsed_us, SEEN_US), SEEN_US);
+	trial->unseen -= part(trial->unseen, elapsed_us, SEEN_US);
 	if (trial->asking_us)
 		ask(trial, tick, elapsed_us);
 	else if (tick->harm > tick->bearable)

@@ -6,16 +6,19 @@
  * each measure is a trial. It *reaches* as far as it must, from 0 (nothing is done) to a
  * most that its owner gives, in steps of PFLOW_ONE:
  *
- *  - While the receiver is harmed more than is bearable, the measure reaches further, the
- *    faster the greater the harm.
- *  - While it is not, the measure gives back, slowly, since it may be the reason; and fast
- *    where the CPU has time to spare, since then nobody needs to be kept from it. Where harm
- *    comes back soon after, the measure goes back at once to where it was enough, and the
- *    next time waits longer before it gives back.
- *  - Where it reaches as far as it can and the receiver is still harmed, the last step is
- *    taken back for a moment. If that makes no difference the step was vain: it stays back,
- *    for 2 s and each time twice as long, up to a minute, and the step before it is looked
- *    at in the same way. If it does, the question is asked again, four times as late.
+ *  - The receiver is harmed more than is bearable: the measure reaches further. It takes as
+ *    many steps as such harm likely needs, less those that harm cannot show yet. At an onset
+ *    none are unseen: until harm falls by an eighth of its worst, they do not help.
+ *  - The receiver is not harmed: the measure holds what it has, for 0.1 s at first. It gives
+ *    back hardly anything meanwhile, since it may be the reason. Then it gives back the faster
+ *    the more time the CPU has to spare, since nobody needs to be kept from spare time.
+ *  - Harm comes back after the measure gave back much: the measure goes back at once to where it
+ *    was enough. It holds for twice as long the next time, up to 1.6 s. What was enough fades,
+ *    and is learnt anew where the receiver is well although the CPU is busy.
+ *  - The measure reaches as far as it can, and the receiver is still harmed: the last step is
+ *    taken back for a moment. If that makes no difference the step was vain. It stays back for
+ *    2 s, each time twice as long, up to a minute, and the step before it is looked at in the
+ *    same way. If it does make a difference, the question is asked again, four times as late.
  *
  * Plain numbers only; compiled unchanged into the user-space tests.
  *
@@ -29,17 +32,18 @@
 /**
  * struct pflow_trial - one measure
  * @reach: how far it goes now
- * @enough: how far it went when harm ended lately; fades
+ * @enough: how far it went when harm ended lately; fades, and is learnt anew
  * @limit: beyond this it was found vain, while @limit_us lasts
  * @limit_us: microseconds
  * @backoff_us: how long the next limit lasts
  * @hold_us: how long after the last harm it begins to give back
  * @calm_us: time since the last harm
  * @futile_us: time for which harm has lasted although it reaches as far as it can
- * @ask_us: so much of that until it is asked whether the last step helps
+ * @ask_us: it is asked after so much of that whether the last step helps
  * @asking_us: time since the last step was taken back to find out; 0: it is not
  * @with: harm before it was taken back, 0..65536
  * @unseen: steps reached so lately that harm does not show yet what they do
+ * @worst: harm at its greatest since the measure was last forgotten, 0..65536
  *
  * All zero is a measure that was never taken.
  */
@@ -56,6 +60,7 @@ struct pflow_trial {
 	u32 asking_us;
 	u32 with;
 	u32 unseen;
+	u32 worst;
 };
 
 /**

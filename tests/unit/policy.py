@@ -51,6 +51,8 @@ class Trial(ctypes.Structure):
     futile_us: int
     ask_us: int
     asking_us: int
+    unseen: int
+    worst: int
     _fields_ = tuple(
         (name, ctypes.c_uint32)
         for name in (
@@ -66,6 +68,7 @@ class Trial(ctypes.Structure):
             "asking_us",
             "with",
             "unseen",
+            "worst",
         )
     )
 
@@ -91,7 +94,9 @@ def library() -> ctypes.CDLL:
     """Built with the undefined behaviour sanitizer, which ends the tests if it finds any."""
     with tempfile.TemporaryDirectory() as directory:
         out = Path(directory) / "policy.so"
-        command = ["gcc", "-O1", "-g", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC"]
+        command = ["gcc", "-O1", "-g", "-Wall", "-Wextra", "-shared", "-fPIC"]
+        # A test must notice a mutant, not the compiler that something in it is unused.
+        command += [] if "PACKETFLOW_POLICY" in os.environ else ["-Werror"]
         command += ["-fsanitize=undefined", "-fsanitize-undefined-trap-on-error"]
         command += ["-I", str(Path(__file__).parent / "include"), "-o", str(out)]
         command += ["-I", str(REPO), str(Path(__file__).parent / "inlined.c")]

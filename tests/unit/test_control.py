@@ -13,9 +13,9 @@ TEN, FIVE, ZERO = range(3)
 
 # What is not told from what is bearable, 0.5 %: a handful in a window moves nothing.
 KEPT = 0.01
-# Where nearly all of a level has to be shed, the cut swings by a third of it. A cut that stands
-# still costs the second receiver more than that costs the first: docs/performance.md.
-SWINGING = 0.032
+# Where nearly all of a level has to be shed, the cut swings by a third of it: it is given back
+# in the moments when the first has caught up, and less than half a step is not seen to be missed.
+SWINGING = 0.046
 
 
 def three(ten: Rate, five: Rate, zero: Rate) -> list[Receiver]:
@@ -57,9 +57,19 @@ STEPS += [(10_000.0, 60_000.0, 37_000.0), (80_000.0, 10_000.0, 30_000.0)]
 def test_a_step_is_answered(rates: tuple[float, float, float]) -> None:
     run, without = loaded(*rates), loaded(*rates, sheds=False)
     assert without.loses(ZERO, 1) > 0.1
-    assert settled(run) <= 0.3
+    assert settled(run) <= 0.18
     assert run.loses(ZERO, 1) <= SWINGING
     assert run.reads(TEN, 1) / 19 >= 98  # the floor
+
+
+def test_an_onset_is_answered_soon() -> None:
+    """The first loses a fifth at once, and nearly all of both others has to be shed for it."""
+    rate = in_turn((1, 500), (99, 18_000))
+    run, without = (Cpu(60_000, three(rate, rate, rate), sheds=s).run(4) for s in (True, False))
+    assert without.loses(ZERO, 1) > 0.2
+    assert settled(run) <= 0.16
+    assert sum(tick.lost[ZERO] for tick in run.part(0, 1.6)) <= 660
+    assert run.loses(ZERO, 1.2) <= KEPT
 
 
 @pytest.mark.parametrize("rates", STEPS)
@@ -80,22 +90,31 @@ def test_the_order_is_never_inverted(rates: tuple[float, float, float]) -> None:
 
 def test_a_ramp_is_followed() -> None:
     run = Cpu(CAPACITY, three(ramp(FLOOD), ramp(FLOOD), ramp(FIRST))).run(30)
-    assert run.loses(ZERO, 0) <= 0.016
+    assert run.loses(ZERO, 0) <= 0.021
     assert max(run.loses(ZERO, tenth / 10, tenth / 10 + 0.1) for tenth in range(299)) <= 0.1
 
 
 @pytest.mark.parametrize(
-    ("period", "loses"),
-    # While the CPU idles a large part of the time nobody is shed: it takes a mean to tell.
-    [(0.1, 0.022), (0.3, 0.032), (1, 0.014), (3, KEPT), (10, KEPT)],
+    ("period", "loses", "leaves"),
+    # By what was given back in a pause an onset loses, where it was less than half a step: that
+    # is not seen to be missed. At one second a cut is held over all pauses.
+    [
+        (0.1, KEPT, 0.8),
+        (0.2, 0.031, 0.8),
+        (0.3, 0.025, 0.7),
+        (1, KEPT, 0.28),
+        (2, 0.011, 0.5),
+        (3, KEPT, 0.5),
+        (10, 0.011, 0.5),
+    ],
 )
-def test_floods_on_and_off(period: float, loses: float) -> None:
+def test_floods_on_and_off(period: float, loses: float, leaves: float) -> None:
     flood = on_off(period, 0.5, FLOOD)
     run = Cpu(CAPACITY, three(flood, flood, steady(FIRST))).run(60)
     without = Cpu(CAPACITY, three(flood, flood, steady(FIRST)), sheds=False).run(20)
     assert without.loses(ZERO, 1) > 0.06
     assert run.loses(ZERO, 1) <= loses
-    assert run.reads(FIVE) / 3 >= 0.4 * without.reads(FIVE)
+    assert run.reads(FIVE) / 3 >= leaves * without.reads(FIVE)
 
 
 def test_bursts_are_paid_for_by_the_lower_and_not_below_the_floor() -> None:
@@ -168,9 +187,9 @@ def test_without_overload_nobody_loses_anything(rate: float) -> None:
 
 
 def test_it_lets_go_when_the_load_ends() -> None:
-    """After it has held what it had for 1.6 s at most, in a fifth of a second a step."""
+    """After it has held what it had for 1.6 s at most, in an eighth of a second a step."""
     flood = in_turn((10, FLOOD), (99, 2_000))
     run = Cpu(CAPACITY, three(flood, flood, steady(FIRST))).run(15)
     assert run.cut(9, 10) == 1
-    assert run.cut(12.2) == 0
-    assert run.loses(TEN, 12.2) == run.loses(FIVE, 12.2) == 0
+    assert run.cut(12) == 0
+    assert run.loses(TEN, 12) == run.loses(FIVE, 12) == 0
