@@ -18,6 +18,7 @@
 #define BUSY		(PFLOW_ONE / 4)	/* with no more time to spare, calm says that less is enough */
 #define LEARN_US	SECOND_US
 #define FUTILE		2		/* so many times what is bearable is left */
+#define FUTILE_DRAIN	2		/* a moment without harm undoes two with it */
 #define ASK_US		(SECOND_US / 2)
 #define ASK_MOST_US	(60 * SECOND_US)
 #define ASKING_US	80000u		/* several times what a mean of harm takes to follow */
@@ -136,7 +137,7 @@ static void answer_calm(struct pflow_trial *trial, const struct pflow_trial_tick
 		trial->enough = less(trial->enough,
 				     div_u64((u64)less(trial->enough, trial->reach) * elapsed_us,
 					     LEARN_US));
-	trial->futile_us = 0;
+	trial->futile_us = less(trial->futile_us, FUTILE_DRAIN * elapsed_us);
 	if (trial->enough || trial->reach)
 		return;
 	/* Whatever comes now is something new. */
