@@ -17,6 +17,7 @@
 #define BUSY		(PFLOW_ONE / 4)	/* calm with less to spare says that less is enough */
 #define LEARN_US	SECOND_US	/* most of that is believed after so long */
 #define FUTILE		2		/* so many times what is bearable is left */
+#define FUTILE_DRAIN	2		/* a moment without harm undoes two with it */
 #define ASK_US		(SECOND_US / 2)
 #define ASK_MOST_US	(60 * SECOND_US)
 #define ASKING_US	80000u		/* several times what a mean of harm takes to follow */
@@ -137,7 +138,7 @@ static void answer_calm(struct pflow_trial *trial, const struct pflow_trial_tick
 	trial->enough = less(trial->enough, part(PFLOW_ONE, elapsed_us, FADE_US));
 	if (tick->spare < BUSY)
 		trial->enough -= part(less(trial->enough, trial->reach), elapsed_us, LEARN_US);
-	trial->futile_us = 0;
+	trial->futile_us = less(trial->futile_us, FUTILE_DRAIN * elapsed_us);
 	if (trial->enough || trial->reach)
 		return;
 	/* Whatever comes now is something new. */

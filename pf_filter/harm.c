@@ -5,7 +5,9 @@
  * *Loss.* A UDP receiver loses what finds its buffer full. Lost and arrived packets are
  * counted for each that loses any, over a window of 50 ms or 64 packets, whichever is longer,
  * less a handful, which moves nothing. It counts as harm only where the receiver is kept
- * from running: one that sleeps while its buffer is full is slow by itself.
+ * from running: one that sleeps while its buffer is full is slow by itself, though it has to
+ * wait for its turn now and then. Others are shed for it while it loses less for that, not while
+ * it waits less.
  *
  * *Waiting.* A TCP receiver loses nothing when it has too little of the CPU: it waits, and
  * who asks it waits too. What counts is how much of the time it waits, and no more than
@@ -24,9 +26,10 @@
 #define WINDOW_MOST_US	2000000u
 #define WINDOW_PACKETS	64u
 #define HANDFUL		2u	/* lost packets in a window that move nothing */
-#define POINT		4	/* binary places of counts that decay */
+#define POINT		8	/* binary places of counts that decay, by one at least */
 #define KEPT_FROM	(PFLOW_ONE / 16)	/* who waits less is not kept from running */
 #define AWAKE		(PFLOW_ONE / 3)		/* who is awake for less is slow by itself */
+#define AWAKE_US	1000000u	/* so long, or to wait once would make it awake */
 #define LOSS_BEARABLE	(PFLOW_ONE / 200)
 #define WAIT_BEARABLE	100	/* less than this part of what it runs for */
 #define WAIT_LEAST	(PFLOW_ONE / 500)
@@ -44,6 +47,9 @@
  * @arrived: packets in the window, << POINT
  * @lost: those of them that were lost, << POINT
  * @lost_at: jiffies when it last lost any
+ * @awake: 0..65536, share of the time for which its receiver ran or wanted to, a decaying mean
+ * @awake_us: how long that is the mean of, from when it entered, at most %AWAKE_US
+ * @shed_for: it was kept from running when it lost packets, and others have been shed since
  */
 struct victim {
 	const struct sock *sk;
@@ -54,6 +60,9 @@ struct victim {
 	u32 arrived;
 	u32 lost;
 	u32 lost_at;
+	u32 awake;
+	u32 awake_us;
+	bool shed_for;
 };
 
 /**
@@ -106,6 +115,10 @@ static void victim_enter(struct victim *victims, struct pflow_sock *entry, u16 l
 	WRITE_ONCE(victim->arrived, 0);
 	WRITE_ONCE(victim->lost, 0);
 	WRITE_ONCE(victim->lost_at, (u32)jiffies);
+	/* At an onset nobody has to wait until it is known that he is awake. */
+	WRITE_ONCE(victim->awake, PFLOW_ONE);
+	WRITE_ONCE(victim->awake_us, WINDOW_US);
+	WRITE_ONCE(victim->shed_for, false);
 	WRITE_ONCE(victim->sk, entry->sk);
 }
 
@@ -174,15 +187,31 @@ static u32 victim_loss(struct victim *victim, const struct pflow_sock *entry, u3
 					     max(arrived, WINDOW_PACKETS << POINT)));
 }
 
-/* Does the receiver lose for want of CPU? Of who is not known yet it is assumed. */
-static bool kept_from_running(const struct pflow_thread *thread)
+/*
+ * Does the receiver lose for want of CPU? Of who is not known yet it is assumed. While others are
+ * shed for it, it waits less, which says nothing: whether it loses less does.
+ */
+static bool kept_from_running(struct victim *victim, const struct pflow_thread *thread,
+			      struct pflow_cut cut, u32 elapsed_us)
 {
-	u32 wait;
+	u32 wait, awake, mean = READ_ONCE(victim->awake), mean_us = READ_ONCE(victim->awake_us);
+	bool kept;
 
 	if (!thread)
 		return true;
 	wait = READ_ONCE(thread->wait);
-	return wait >= KEPT_FROM && wait + READ_ONCE(thread->run) >= AWAKE;
+	awake = min(wait + READ_ONCE(thread->run), PFLOW_ONE);
+	mean_us = min(mean_us + elapsed_us, AWAKE_US);
+	mean += div_s64(((s64)awake - mean) * min(elapsed_us, mean_us), mean_us);
+	WRITE_ONCE(victim->awake, mean);
+	WRITE_ONCE(victim->awake_us, mean_us);
+	if (min(awake, mean) < AWAKE)
+		return false;
+	kept = wait >= KEPT_FROM;
+	if (cut.level || cut.share)
+		kept |= READ_ONCE(victim->shed_for);
+	WRITE_ONCE(victim->shed_for, kept);
+	return kept;
 }
 
 /* Of the time that a receiver did not run, how much it slept, having caught up. */
@@ -255,7 +284,7 @@ static void worst_loss(struct harm *worst, struct victim *victims, const struct 
 			thread = NULL;
 		spare = min(spare, slept(thread));
 		any = true;
-		if (kept_from_running(thread))
+		if (kept_from_running(victim, thread, cut, elapsed_us))
 			worst_of(worst, loss, level, FILTER_DROP_HARM);
 	}
 	if (any)

@@ -47,7 +47,7 @@
 #define WEAK_AFTER	5	/* ticks in which the buffer stayed full although raised */
 #define VAIN_AFTER	100	/* the same, where others want the place */
 #define OTHER_AFTER	10	/* ticks in which somebody else was the receiver */
-#define AWAKE		(PFLOW_ONE / 64)	/* who runs and waits for less is not in anybody's way */
+#define AWAKE		(PFLOW_ONE / 64)	/* who runs and waits for less is in nobody's way */
 
 enum state {
 	FREE,

@@ -21,6 +21,7 @@ class Mutant:
 
 B2, UNTOUCHED = "vm/test_b2.py::", "vm/test_untouched.py::"
 OVERLOAD, SCHED = "vm/test_overload.py::", "vm/test_sched.py::"
+HARM = "vm/test_harm.py::"
 
 MUTANTS = [
     Mutant(
@@ -756,5 +757,26 @@ MUTANTS = [
         "to = clamp_t(u32, tcp_used(sk), to, grant->size);",
         "to = max(to, grant->own);",
         "vm/test_mm.py::test_a_stream_is_whole_when_everything_is_stopped",
+    ),
+    Mutant(
+        "a slow reader is harmed",
+        "pf_filter/harm.c",
+        "if (min(awake, mean) < AWAKE)",
+        "if (!mean)",
+        HARM + "test_nobody_is_shed_for_a_slow_reader",
+    ),
+    Mutant(
+        "who waits no longer is helped",
+        "pf_filter/harm.c",
+        "kept |= READ_ONCE(victim->shed_for);",
+        "kept |= false;",
+        HARM + "test_nobody_is_shed_for_who_computes",
+    ),
+    Mutant(
+        "what few packets lose fades at once",
+        "pf_filter/harm.c",
+        "#define POINT		8",
+        "#define POINT		4",
+        HARM + "test_a_few_lost_packets_a_second_count_where_few_come",
     ),
 ]

@@ -306,10 +306,10 @@ static inline u32 pflow_tcp_promised(const struct sock *sk)
 /*
  * Put off a device's interrupts, where nobody has set how they are put off, and take that back:
  * the time where it is still ours, and the count likewise, unless somebody set another time,
- * for which he may have wanted just that count. From 6.13 on each NAPI instance has values of its own, which outlive it
- * in a configuration while the device is down (86e25f40aa1e, acb8d4ed5661); from 6.14 on all of
- * that is under the device's lock (1b23cdbd2bbc), under the RTNL lock before. The caller holds
- * the latter.
+ * for which he may have wanted just that count. From 6.13 on each NAPI instance has values of
+ * its own, which outlive it in a configuration while the device is down (86e25f40aa1e,
+ * acb8d4ed5661). From 6.14 on all of that is under the device's lock (1b23cdbd2bbc), before under
+ * the RTNL lock. The caller holds the latter.
  */
 #if defined(PFLOW_HAVE_NAPI_DEFER)
 static inline void pflow_lock_napi(struct net_device *dev)

@@ -2,7 +2,7 @@
 """A measure on trial: it answers harm, gives back, and is taken back where it is vain."""
 
 from collections.abc import Callable, Iterable
-from itertools import pairwise
+from itertools import count, pairwise
 
 import pytest
 from hypothesis import assume, given
@@ -263,6 +263,13 @@ def test_the_step_before_is_asked_about_too() -> None:
     late = seen[round(10 * SECOND / TICK_US) :]
     assert sum(trial.reach >= ONE // 2 for trial in late) / len(late) >= 0.97
     assert sum(trial.reach > 1.1 * ONE for trial in late) / len(late) <= 0.06
+
+
+def test_a_moment_without_harm_does_not_hide_that_it_is_vain() -> None:
+    ticks = count()
+    seen = run(20, lambda _: 0 if next(ticks) % 10 == 9 else 0.8, levels=1)
+    late = seen[round(5 * SECOND / TICK_US) :]
+    assert sum(trial.reach > 0 for trial in late) / len(late) <= 0.3
 
 
 @pytest.mark.parametrize("levels", [1, 2, 3])

@@ -1,0 +1,244 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Whom packets do not harm, nobody is shed for.
+
+A receiver may lose, or wait, for many reasons: it sleeps, computes, floods itself, waits for a
+disk or a peer. Beside each of them a less important one is sent what it can take. The CPU is
+under pressure meanwhile, or nobody would be looked at. Whoever sends is another machine, a
+namespace of the same guest.
+"""
+
+import os
+import socket
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+
+from inside import inside, mark
+from inside.net import SMALL, Peer, drain, drops, udp
+from inside.scheduling import attending, running, spin
+from inside.suite import entry, passed, pressed
+
+SECONDS = 8.0
+UDP_SEGMENT = 103
+PPS = 1000  # to who might be shed; far from what a guest can take
+PACKET = b"x" * 200
+
+
+def shed(sock: socket.socket) -> int:
+    """What the receiver on that port lost for the sake of others."""
+    row = entry(sock)
+    return int(row["early_harm"]) + int(row["early_overload"])
+
+
+def at(nice: int, action: Callable[[], object]) -> Callable[[], None]:
+    """The action, of that nice level."""
+
+    def run() -> None:
+        os.setpriority(os.PRIO_PROCESS, 0, nice)
+        action()
+
+    return run
+
+
+def every(seconds: float, action: Callable[[], object]) -> None:
+    due = time.monotonic()
+    while True:
+        action()
+        due += seconds
+        time.sleep(max(0.0, due - time.monotonic()))
+
+
+def sends(peer: Peer, to: socket.socket, pps: int, packet: bytes = PACKET) -> Callable[[], None]:
+    """So many a second, in bursts; from nobody who is kept from it."""
+    out = peer.udp()
+    out.connect((peer.ours4, to.getsockname()[1]))
+
+    def send() -> None:
+        for _ in range(pps // 100):
+            out.send(packet)
+
+    return at(-20, lambda: every(0.01, send))
+
+
+def takes(sock: socket.socket) -> Callable[[], None]:
+    """A receiver that does nothing else."""
+
+    def take() -> None:
+        while True:
+            sock.recv(65536)
+
+    return take
+
+
+def watch(low: socket.socket, known: float = 1.0, seconds: float = SECONDS) -> tuple[bool, int]:
+    """Let it run, undisturbed: is the CPU under pressure at the end, and what was shed meanwhile
+    of who is low, since all were known?"""
+    time.sleep(known)
+    before = shed(low)
+    time.sleep(seconds)
+    return pressed(0), shed(low) - before
+
+
+@contextmanager
+def all_of(*actions: Callable[[], object]) -> Iterator[None]:
+    with attending(), ExitStack() as stack:
+        for action in actions:
+            stack.enter_context(running(action))
+        yield
+
+
+@mark.parametrize("gso", [0, 1400])
+@inside(timeout=100)
+def test_nobody_is_shed_for_a_slow_reader(gso: int) -> None:
+    """It sleeps while its buffer is full; a stream beside it is left alone."""
+    peer = Peer(mtu=9000)
+    slow, bulk = udp(peer.ours4, rcvbuf=4000), udp(peer.ours4)
+    stream = peer.udp()
+    stream.connect(bulk.getsockname())
+    if gso:
+        stream.setsockopt(socket.SOL_UDP, UDP_SEGMENT, gso)
+
+    def read_slowly() -> None:
+        while True:
+            slow.recv(2000)
+            time.sleep(0.025)
+
+    def send() -> None:
+        while True:
+            stream.send(bytes(gso * 40 or 8000))
+
+    with all_of(
+        at(-10, read_slowly),
+        at(0, takes(bulk)),
+        sends(peer, slow, 100, b"x" * 500),
+        at(0, send),
+    ):
+        under, harmed = watch(bulk)
+        told = under, drops(slow), passed()["judged"], harmed
+    assert under and told[1] > 20 * SECONDS and told[2] > 1000, told
+    assert harmed == 0, told
+
+
+@inside(timeout=100)
+def test_nobody_is_shed_for_who_floods_himself() -> None:
+    """Over loopback, be it by another of its addresses."""
+    peer = Peer()
+    own, wide, low = udp("127.0.0.1", rcvbuf=SMALL), udp(peer.ours4, rcvbuf=SMALL), udp(peer.ours4)
+
+    def flood() -> None:
+        out = udp("0.0.0.0")
+        while True:
+            for sock in own, wide:
+                for _ in range(30):
+                    out.sendto(PACKET, sock.getsockname())
+                sock.recv(2000)
+            time.sleep(0.002)
+
+    with all_of(at(-5, flood), at(10, takes(low)), sends(peer, low, PPS)):
+        under, harmed = watch(low)
+        told = under, (drops(own), drops(wide)), passed()["judged"], harmed
+    assert under and min(told[1]) > 1000 and told[2] > 100, told
+    assert harmed == 0, told
+
+
+@inside(timeout=100)
+def test_nobody_is_shed_for_who_computes() -> None:
+    """To speak of: what shedding does not help is undone."""
+    peer = Peer()
+    high, low = udp(peer.ours4, rcvbuf=SMALL), udp(peer.ours4)
+
+    def compute() -> None:
+        while True:
+            high.recv(2000)
+            spin(0.018)
+            time.sleep(0.002)
+
+    with all_of(at(0, compute), at(10, takes(low)), sends(peer, high, 500), sends(peer, low, PPS)):
+        # It is tried once more after 2 s, and 4, and so on.
+        under, harmed = watch(low, known=5.0)
+        told = under, drops(high), passed()["judged"], harmed
+    assert under and told[1] > 100 * SECONDS and told[2] > 100, told
+    assert harmed < PPS * SECONDS / 2, told
+
+
+@inside(timeout=100)
+def test_a_few_lost_packets_a_second_count_where_few_come() -> None:
+    """One of four, four times a second, of a receiver that has to share the CPU with floods."""
+    peer = Peer()
+    high, low = udp(peer.ours4, rcvbuf=SMALL), udp(peer.ours4)
+    out = peer.udp()
+    while not drops(high):
+        out.sendto(PACKET, high.getsockname())
+    fit = len(drain(high))
+
+    def burst() -> None:
+        os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))
+        every(0.25, lambda: [out.sendto(PACKET, high.getsockname()) for _ in range(fit + 1)])
+
+    def work() -> None:
+        while True:
+            drain(high)
+            spin(0.005)
+
+    def work_on_each() -> None:
+        while True:
+            low.recv(2000)
+            spin(0.002)
+
+    with all_of(
+        at(0, work), at(10, work_on_each), at(10, work_on_each), burst, sends(peer, low, PPS)
+    ):
+        under, harmed = watch(low, seconds=SECONDS / 2)
+        told = under, fit, drops(high), harmed
+    assert told[2] <= 6 * SECONDS, told
+    assert harmed > PPS / 20, told
+
+
+@mark.counted()
+@inside(timeout=200)
+def test_nobody_is_shed_for_who_waits_for_others() -> None:
+    """A TCP server that sleeps, reads a disk, and asks a peer."""
+    peer = Peer()
+    low, unread = udp(peer.ours4), udp(peer.ours4, rcvbuf=SMALL)
+    with peer:
+        behind = socket.create_server((peer.theirs4, 0))
+    server = socket.create_server((peer.ours4, 0))
+    answered = os.memfd_create("answered")
+
+    def answer_slowly() -> None:
+        asked, _ = behind.accept()
+        while asked.recv(100):
+            time.sleep(0.005)
+            asked.send(b"x" * 100)
+
+    def serve() -> None:
+        helper = socket.create_connection(behind.getsockname())
+        client, _ = server.accept()
+        while client.recv(100):
+            helper.send(b"x")
+            helper.recv(100)
+            time.sleep(0.003)
+            with open(__file__, "rb") as file:
+                os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+                file.read()
+            client.send(b"x" * 100)
+            os.write(answered, b"x")
+
+    def ask() -> None:
+        with peer:
+            client = socket.create_connection(server.getsockname())
+        while client.send(b"x"):
+            client.recv(100)
+
+    with all_of(
+        at(0, serve),
+        at(10, takes(low)),
+        at(0, answer_slowly),
+        at(0, ask),
+        sends(peer, low, PPS),
+        sends(peer, unread, 100),
+    ):
+        under, harmed = watch(low, seconds=SECONDS / 2)
+        told = under, os.stat(answered).st_size, passed()["judged"], harmed
+    assert under and told[1] > 10 * SECONDS and told[2] > 100, told
+    assert harmed == 0, told
