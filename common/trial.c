@@ -15,7 +15,7 @@
 #define HOLD_MOST_US	(16 * HOLD_US)
 #define NOTICED		(PFLOW_ONE / 2)	/* given back so far, what was enough was so */
 #define FADE_US		(10 * SECOND_US)	/* what was enough fades, a step in so long */
-#define BUSY		(PFLOW_ONE / 4)	/* with no more time to spare, calm says that less is enough */
+#define BUSY		(PFLOW_ONE / 4)	/* with no more to spare, calm says that less is enough */
 #define LEARN_US	SECOND_US
 #define FUTILE		2		/* so many times what is bearable is left */
 #define FUTILE_DRAIN	2		/* a moment without harm undoes two with it */

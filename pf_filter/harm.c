@@ -47,8 +47,8 @@
  * @arrived: packets in the window, << POINT
  * @lost: those of them that were lost, << POINT
  * @lost_at: jiffies when it last lost any
- * @awake: 0..65536, share of the time for which its receiver ran or wanted to since it entered, a
- *	decaying mean
+ * @awake: 0..65536, share of the time for which its receiver ran or wanted to, a decaying mean
+ * @awake_us: how long that is the mean of, from when it entered, at most %AWAKE_US
  * @shed_for: it was kept from running when it lost packets, and others have been shed since
  */
 struct victim {
@@ -61,6 +61,7 @@ struct victim {
 	u32 lost;
 	u32 lost_at;
 	u32 awake;
+	u32 awake_us;
 	bool shed_for;
 };
 
@@ -114,7 +115,9 @@ static void victim_enter(struct victim *victims, struct pflow_sock *entry, u16 l
 	WRITE_ONCE(victim->arrived, 0);
 	WRITE_ONCE(victim->lost, 0);
 	WRITE_ONCE(victim->lost_at, (u32)jiffies);
+	/* At an onset nobody has to wait until it is known that he is awake. */
 	WRITE_ONCE(victim->awake, PFLOW_ONE);
+	WRITE_ONCE(victim->awake_us, WINDOW_US);
 	WRITE_ONCE(victim->shed_for, false);
 	WRITE_ONCE(victim->sk, entry->sk);
 }
@@ -191,15 +194,17 @@ static u32 victim_loss(struct victim *victim, const struct pflow_sock *entry, u3
 static bool kept_from_running(struct victim *victim, const struct pflow_thread *thread,
 			      struct pflow_cut cut, u32 elapsed_us)
 {
-	u32 wait, awake, mean = READ_ONCE(victim->awake);
+	u32 wait, awake, mean = READ_ONCE(victim->awake), mean_us = READ_ONCE(victim->awake_us);
 	bool kept;
 
 	if (!thread)
 		return true;
 	wait = READ_ONCE(thread->wait);
 	awake = min(wait + READ_ONCE(thread->run), PFLOW_ONE);
-	mean += div_s64(((s64)awake - mean) * elapsed_us, elapsed_us + AWAKE_US);
+	mean_us = min(mean_us + elapsed_us, AWAKE_US);
+	mean += div_s64(((s64)awake - mean) * min(elapsed_us, mean_us), mean_us);
 	WRITE_ONCE(victim->awake, mean);
+	WRITE_ONCE(victim->awake_us, mean_us);
 	if (min(awake, mean) < AWAKE)
 		return false;
 	kept = wait >= KEPT_FROM;
