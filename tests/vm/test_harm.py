@@ -188,10 +188,10 @@ def test_a_few_lost_packets_a_second_count_where_few_come() -> None:
     with all_of(
         at(0, work), at(10, work_on_each), at(10, work_on_each), burst, sends(peer, low, PPS)
     ):
-        under, harmed = watch(low, seconds=SECONDS / 2)
+        under, harmed = watch(low)
         told = under, fit, drops(high), harmed
-    assert told[2] <= 6 * SECONDS, told
-    assert harmed > PPS / 20, told
+    assert under and told[2] <= 6 * SECONDS, told
+    assert harmed > 0, told
 
 
 @mark.counted()
