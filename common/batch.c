@@ -195,6 +195,16 @@ static void begin_for(int cpu, unsigned long ns)
 		begin(dev, ns);
 }
 
+static bool any_pressed(const struct cpumask *cpus)
+{
+	int cpu;
+
+	for_each_cpu(cpu, cpus)
+		if (READ_ONCE(per_cpu_ptr(&pflow_load, cpu)->pressed))
+			return true;
+	return false;
+}
+
 /**
  * pflow_batch_step() - put off the interrupts of devices whose CPUs are pressed, or no longer
  * @busy: CPUs that have next to no idle time; there it begins
@@ -207,7 +217,7 @@ void pflow_batch_step(const struct cpumask *busy)
 	unsigned int i;
 	int cpu;
 
-	if (!READ_ONCE(nr_batched) && (!ns || cpumask_empty(busy)))
+	if (!READ_ONCE(nr_batched) && (!ns || !any_pressed(busy)))
 		return;
 	if (!rtnl_trylock())
 		return;
