@@ -3,16 +3,15 @@
  * Batches: while a CPU is pressed, the interrupts of its network device are put off.
  *
  * A receiver that gets all that it is sent has an empty buffer, so it is woken for every
- * packet or two, and each interrupt and each wakeup costs about what the packet itself does.
- * When the device is looked at every 250 us instead, the same receiver is woken once for all
- * packets that came meanwhile. That is the kernel's own means (gro_flush_timeout and
- * napi_defer_hard_irqs of a device); here it is used only while a CPU is pressed and busy.
+ * packet or two. When the device is looked at every 250 us instead, the receiver is woken once
+ * for all packets that came meanwhile, and the device interrupts once. The kernel has the means
+ * (gro_flush_timeout and napi_defer_hard_irqs of a device). They are used only while a CPU is
+ * pressed and busy.
  *
- * It costs latency, no more than the knob allows. So it is not done where somebody is asked
- * for it: where a real-time receiver or one that polls is sent packets, nor where a TCP
- * receiver is, whose peer may wait for each answer. A device whose values an administrator has
- * set is left as it is. A device of several queues is looked at by several CPUs; then all of
- * those must want it.
+ * A batch delays packets, by no more than the knob allows. So there is none where a real-time
+ * receiver or one that polls is sent packets, nor where a TCP receiver is, whose peer may wait for
+ * each answer. A device whose values an administrator has set is left as it is. A device of
+ * several queues is looked at by several CPUs; then all of those must want it.
  *
  * Context: the estimator's worker, which must not wait for the RTNL lock: what cannot be done
  * now is done a round later. The table changes under that lock, and under one of its own, which
