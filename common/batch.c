@@ -99,35 +99,11 @@ static void begin(struct net_device *dev, unsigned long ns)
 	WRITE_ONCE(nr_batched, nr_batched + 1);
 }
 
-/* Is that device still there? It is found by walking, and stays while the RTNL lock is held. */
-static struct net_device *find_device(const void *wanted)
-{
-	struct net_device *dev;
-	struct net *net;
-
-	rcu_read_lock();
-	for_each_net_rcu(net) {
-		for_each_netdev_rcu(net, dev) {
-			if (dev == wanted)
-				goto out;
-		}
-	}
-	dev = NULL;
-out:
-	rcu_read_unlock();
-	return dev;
-}
-
-static bool lately(u32 at, u32 how_long)
-{
-	return at && time_before32((u32)jiffies, at + how_long);
-}
-
 /* Does somebody there want each packet at once? */
 static bool must_be_prompt(const struct pflow_load *load)
 {
-	return lately(READ_ONCE(load->prompt_at), PROMPT_FOR) ||
-	       lately(READ_ONCE(load->tcp_at), PFLOW_HOLD);
+	return pflow_within(READ_ONCE(load->prompt_at), PROMPT_FOR) ||
+	       pflow_within(READ_ONCE(load->tcp_at), PFLOW_HOLD);
 }
 
 /* Of several CPUs the greatest counts. */
@@ -145,10 +121,10 @@ enum wish {
 static enum wish wish_of(int cpu, const void *dev)
 {
 	const struct pflow_load *load = per_cpu_ptr(&pflow_load, cpu);
-	bool polls = lately(READ_ONCE(load->polled_at), LINGER);
+	bool polls = pflow_within(READ_ONCE(load->polled_at), LINGER);
 	bool this = polls && READ_ONCE(load->polled_dev) == dev;
 
-	if (polls && !this && !lately(READ_ONCE(load->turned_at), LINGER))
+	if (polls && !this && !pflow_within(READ_ONCE(load->turned_at), LINGER))
 		return NO_MATTER;
 	if (must_be_prompt(load))
 		return REFUSED;
@@ -159,7 +135,7 @@ static enum wish wish_of(int cpu, const void *dev)
 
 static enum wish wish_for(const void *dev)
 {
-	enum wish wish = lately(READ_ONCE(pflow_prompt_at), PROMPT_FOR) ? REFUSED : NO_MATTER;
+	enum wish wish = pflow_within(READ_ONCE(pflow_prompt_at), PROMPT_FOR) ? REFUSED : NO_MATTER;
 	int cpu;
 
 	for_each_online_cpu(cpu)
@@ -189,7 +165,10 @@ static void begin_for(int cpu, unsigned long ns)
 		return;
 	if (!polled || slot_of(polled) || wish_for(polled) != WANTED)
 		return;
-	dev = find_device(polled);
+	/* It stays while the RTNL lock is held. */
+	rcu_read_lock();
+	dev = pflow_device_find(polled);
+	rcu_read_unlock();
 	if (dev)
 		begin(dev, ns);
 }

@@ -132,6 +132,7 @@ void pflow_batch_step(const struct cpumask *busy);
 void pflow_batch_status(struct seq_file *m);
 
 /* overload.c */
+struct net_device *pflow_device_find(const void *wanted);
 int pflow_overload_setup(void);
 void pflow_overload_teardown(void);
 void pflow_overload_sample(void);

@@ -256,26 +256,34 @@ static u64 device_losses(struct net_device *dev)
 	return stats.rx_missed_errors + stats.rx_fifo_errors + stats.rx_over_errors;
 }
 
-/* The device is found by walking, so that a stale pointer is only compared. */
-static bool find_device_losses(const void *wanted, u64 *losses)
+/**
+ * pflow_device_find() - find a device that may be gone
+ * @wanted: it; only compared
+ *
+ * Context: RCU read side. Return: it, or NULL if there is none any more.
+ */
+struct net_device *pflow_device_find(const void *wanted)
 {
 	struct net_device *dev;
 	struct net *net;
-	bool found = false;
+
+	for_each_net_rcu(net)
+		for_each_netdev_rcu(net, dev)
+			if (dev == wanted)
+				return dev;
+	return NULL;
+}
+
+static bool find_device_losses(const void *wanted, u64 *losses)
+{
+	struct net_device *dev;
 
 	rcu_read_lock();
-	for_each_net_rcu(net) {
-		for_each_netdev_rcu(net, dev) {
-			if (dev != wanted)
-				continue;
-			*losses = device_losses(dev);
-			found = true;
-			goto out;
-		}
-	}
-out:
+	dev = pflow_device_find(wanted);
+	if (dev)
+		*losses = device_losses(dev);
 	rcu_read_unlock();
-	return found;
+	return dev;
 }
 
 static void look_at_device(int cpu, struct pflow_load *load, struct seen *last)

@@ -274,6 +274,18 @@ struct pflow_thread *pflow_thread_find(pid_t pid);
 void pflow_threads_sample(void);
 
 /**
+ * pflow_within() - was that so no longer ago?
+ * @at: jiffies when it last was; 0: never
+ * @how_long: jiffies
+ *
+ * Context: any. Return: whether it was.
+ */
+static inline bool pflow_within(u32 at, u32 how_long)
+{
+	return at && time_before32((u32)jiffies, at + how_long);
+}
+
+/**
  * pflow_lately() - was that so lately?
  * @at: jiffies when a thread was last seen doing something; 0: never
  *
@@ -283,7 +295,19 @@ void pflow_threads_sample(void);
  */
 static inline bool pflow_lately(u32 at)
 {
-	return at && time_before32((u32)jiffies, at + 3 * HZ);
+	return pflow_within(at, 3 * HZ);
+}
+
+/**
+ * pflow_thread_on() - does a thread that receives run there?
+ * @thread: a slot, free or not
+ * @cpu: there
+ *
+ * Context: any. Return: whether it ran or waited there when it was last seen.
+ */
+static inline bool pflow_thread_on(const struct pflow_thread *thread, int cpu)
+{
+	return READ_ONCE(thread->pid) && READ_ONCE(thread->cpu) == cpu;
 }
 
 /* estimate.c */

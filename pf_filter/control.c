@@ -303,7 +303,8 @@ static bool pays(struct control *control, int cpu, u32 elapsed_us)
 		return true;
 	control->looked_us = 0;
 	filter_looks(cpu, &control->dropped, &control->passed);
-	return control->queue.stood_us || control->queue.lost_at ||
+	/* What was shed for a moment ago may come back, and must be seen at once. */
+	return control->trial.enough || control->queue.stood_us || control->queue.lost_at ||
 	       pflow_worth(control->dropped - dropped, control->passed - passed);
 }
 

@@ -187,29 +187,45 @@ static u32 victim_loss(struct victim *victim, const struct pflow_sock *entry, u3
 					     max(arrived, WINDOW_PACKETS << POINT)));
 }
 
-/*
- * Does the receiver lose for want of CPU? Of who is not known yet it is assumed. While others are
- * shed for it, it waits less, which says nothing: whether it loses less does.
- */
-static bool kept_from_running(struct victim *victim, const struct pflow_thread *thread,
-			      struct pflow_cut cut, u32 elapsed_us)
+static u32 awake_share(const struct pflow_thread *thread)
 {
-	u32 wait, awake, mean = READ_ONCE(victim->awake), mean_us = READ_ONCE(victim->awake_us);
+	return min(READ_ONCE(thread->wait) + READ_ONCE(thread->run), PFLOW_ONE);
+}
+
+/* Follow how much of the time a victim's receiver is awake. */
+static void note_awake(struct victim *victim, const struct pflow_thread *thread, u32 elapsed_us)
+{
+	u32 before = READ_ONCE(victim->awake);
+	u32 of_us = min(READ_ONCE(victim->awake_us) + elapsed_us, AWAKE_US);
+	s64 step = ((s64)awake_share(thread) - before) * min(elapsed_us, of_us);
+
+	WRITE_ONCE(victim->awake, before + (s32)div_s64(step, of_us));
+	WRITE_ONCE(victim->awake_us, of_us);
+}
+
+/*
+ * Does the receiver lose for want of CPU? While others are shed for it, it waits less, which
+ * says nothing: whether it loses less does.
+ */
+static bool kept_from_running(const struct victim *victim, const struct pflow_thread *thread,
+			      struct pflow_cut cut)
+{
+	if (min(awake_share(thread), READ_ONCE(victim->awake)) < AWAKE)
+		return false;
+	return READ_ONCE(thread->wait) >= KEPT_FROM ||
+	       ((cut.level || cut.share) && READ_ONCE(victim->shed_for));
+}
+
+/* The same for the controller. Of who is not known yet it is assumed. */
+static bool to_be_shed_for(struct victim *victim, const struct pflow_thread *thread,
+			   struct pflow_cut cut, u32 elapsed_us)
+{
 	bool kept;
 
 	if (!thread)
 		return true;
-	wait = READ_ONCE(thread->wait);
-	awake = min(wait + READ_ONCE(thread->run), PFLOW_ONE);
-	mean_us = min(mean_us + elapsed_us, AWAKE_US);
-	mean += div_s64(((s64)awake - mean) * min(elapsed_us, mean_us), mean_us);
-	WRITE_ONCE(victim->awake, mean);
-	WRITE_ONCE(victim->awake_us, mean_us);
-	if (min(awake, mean) < AWAKE)
-		return false;
-	kept = wait >= KEPT_FROM;
-	if (cut.level || cut.share)
-		kept |= READ_ONCE(victim->shed_for);
+	note_awake(victim, thread, elapsed_us);
+	kept = kept_from_running(victim, thread, cut);
 	WRITE_ONCE(victim->shed_for, kept);
 	return kept;
 }
@@ -284,7 +300,7 @@ static void worst_loss(struct harm *worst, struct victim *victims, const struct 
 			thread = NULL;
 		spare = min(spare, slept(thread));
 		any = true;
-		if (kept_from_running(victim, thread, cut, elapsed_us))
+		if (to_be_shed_for(victim, thread, cut, elapsed_us))
 			worst_of(worst, loss, level, FILTER_DROP_HARM);
 	}
 	if (any)
@@ -309,8 +325,7 @@ struct usage {
 
 static bool receives_datagrams(const struct pflow_thread *thread, int cpu)
 {
-	return READ_ONCE(thread->pid) && READ_ONCE(thread->cpu) == cpu &&
-	       pflow_lately(READ_ONCE(thread->datagrams_at));
+	return pflow_thread_on(thread, cpu) && pflow_lately(READ_ONCE(thread->datagrams_at));
 }
 
 /* What all receivers on a CPU weigh, those of streams included. */
@@ -320,7 +335,7 @@ static u32 receivers_weight(int cpu)
 	unsigned int i;
 
 	for (i = 0; i < PFLOW_THREADS; i++)
-		if (READ_ONCE(pflow_threads[i].pid) && READ_ONCE(pflow_threads[i].cpu) == cpu)
+		if (pflow_thread_on(&pflow_threads[i], cpu))
 			weight += pflow_rank_weight(READ_ONCE(pflow_threads[i].rank));
 	return weight;
 }
@@ -376,8 +391,8 @@ static void worst_wait(struct harm *worst, const struct usage *usage, const stru
 		u32 wait = READ_ONCE(thread->wait);
 		u32 bearable = max(READ_ONCE(thread->run) / WAIT_BEARABLE, WAIT_LEAST);
 
-		if (!READ_ONCE(thread->pid) || READ_ONCE(thread->cpu) != usage->cpu ||
-		    wait <= bearable || !to_be_helped(order, cut, level) ||
+		if (!pflow_thread_on(thread, usage->cpu) || wait <= bearable ||
+		    !to_be_helped(order, cut, level) ||
 		    !pflow_lately(READ_ONCE(thread->streams_at)))
 			continue;
 		/* Idle moments in between are none that it could use. */

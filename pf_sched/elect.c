@@ -325,7 +325,7 @@ static struct task_struct *receiver(const struct pflow_sock *entry)
 	return task;
 }
 
-static bool raised(pid_t pid)
+static bool pid_raised(pid_t pid)
 {
 	unsigned int i;
 
@@ -345,12 +345,12 @@ static bool outranked(int cpu, u8 rank)
 
 	for (i = 0; i < PFLOW_THREADS; i++) {
 		const struct pflow_thread *other = &pflow_threads[i];
-		pid_t pid = READ_ONCE(other->pid);
 
-		if (pid && READ_ONCE(other->cpu) == cpu && READ_ONCE(other->rank) > rank &&
+		if (pflow_thread_on(other, cpu) && READ_ONCE(other->rank) > rank &&
 		    READ_ONCE(other->run) + READ_ONCE(other->wait) > AWAKE &&
 		    (pflow_lately(READ_ONCE(other->datagrams_at)) ||
-		     pflow_lately(READ_ONCE(other->streams_at))) && !raised(pid))
+		     pflow_lately(READ_ONCE(other->streams_at))) &&
+		    !pid_raised(READ_ONCE(other->pid)))
 			return true;
 	}
 	return false;

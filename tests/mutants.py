@@ -761,15 +761,15 @@ MUTANTS = [
     Mutant(
         "a slow reader is harmed",
         "pf_filter/harm.c",
-        "if (min(awake, mean) < AWAKE)",
-        "if (!mean)",
+        "if (min(awake_share(thread), READ_ONCE(victim->awake)) < AWAKE)",
+        "if (!READ_ONCE(victim->awake))",
         HARM + "test_nobody_is_shed_for_a_slow_reader",
     ),
     Mutant(
         "who waits no longer is helped",
         "pf_filter/harm.c",
-        "kept |= READ_ONCE(victim->shed_for);",
-        "kept |= false;",
+        "((cut.level || cut.share) && READ_ONCE(victim->shed_for));",
+        "READ_ONCE(victim->level) > U16_MAX;",
         HARM + "test_nobody_is_shed_for_who_computes",
     ),
     Mutant(

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from experiments import (
@@ -97,11 +97,22 @@ def parser() -> argparse.ArgumentParser:
     command.add_argument(
         "--seconds", type=int, default=web.SECONDS, help="that wrk asks in a run (%(default)d)"
     )
+    command.add_argument(
+        "--part",
+        type=int,
+        action="append",
+        choices=range(1, len(web.PARTS) + 1),
+        help="only this one: "
+        + "; ".join(
+            f"{i}: {web.described(part.name, part.floods)}" for i, part in enumerate(web.PARTS, 1)
+        ),
+    )
     command.set_defaults(do=run_web)
     add_guest(command, web.ARMS)
     for name, rising in sweep.EXPERIMENTS.items():
         command = commands.add_parser(name, help=rising.about)
         add_seconds(command, sweep.SECONDS)
+        add_rates(command, rising.pps)
         command.set_defaults(do=run_sweep, experiment=name)
         add_guest(command, rising.arms)
     command = commands.add_parser("V1", help=shares.ABOUT)
@@ -112,13 +123,7 @@ def parser() -> argparse.ArgumentParser:
         metavar="N",
         help=f"busy loops a packet (so many that one alone takes {shares.SATURATION:.0f}/s)",
     )
-    command.add_argument(
-        "--pps",
-        type=lambda text: list(map(float, text.split(","))),
-        default=shares.rates(),
-        help="sent to each, rates joined by commas "
-        f"({','.join(f'{pps:.0f}' for pps in shares.rates())})",
-    )
+    add_rates(command, shares.rates())
     command.set_defaults(do=run_shares)
     add_guest(command, shares.ARMS)
     command = commands.add_parser("cost", help="instructions a packet, deterministic")
@@ -232,6 +237,15 @@ def add_load(command: argparse.ArgumentParser, tools: list[str], pps: str) -> No
     add_pps(command, pps)
 
 
+def add_rates(command: argparse.ArgumentParser, usual: Sequence[float]) -> None:
+    command.add_argument(
+        "--pps",
+        type=lambda text: list(map(float, text.split(","))),
+        default=usual,
+        help=f"sent to each, rates joined by commas ({','.join(f'{pps:.0f}' for pps in usual)})",
+    )
+
+
 def add_pps(command: argparse.ArgumentParser, pps: str) -> None:
     about = f"sent to each receiver, in the guest's time ({pps})"
     command.add_argument("--pps", type=float, help=about)
@@ -329,12 +343,15 @@ def run_real(options: argparse.Namespace) -> None:
 
 def run_web(options: argparse.Namespace) -> None:
     repeats, seconds = options.repeat, options.seconds
-    in_guest(options, lambda guest, arms, say: web.run(guest, arms, repeats, seconds, say))
+    parts = [web.PARTS[i - 1] for i in options.part] if options.part else web.PARTS
+    in_guest(options, lambda guest, arms, say: web.run(guest, arms, repeats, seconds, say, parts))
 
 
 def run_sweep(options: argparse.Namespace) -> None:
-    name, repeats, seconds = options.experiment, options.repeat, options.seconds
-    in_guest(options, lambda guest, arms, say: sweep.run(name, guest, arms, repeats, seconds, say))
+    name, repeats, seconds, pps = options.experiment, options.repeat, options.seconds, options.pps
+    in_guest(
+        options, lambda guest, arms, say: sweep.run(name, guest, arms, repeats, seconds, pps, say)
+    )
 
 
 def run_shares(options: argparse.Namespace) -> None:

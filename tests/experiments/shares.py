@@ -27,10 +27,10 @@ import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from experiments import runner, u1
+from experiments import runner, sweep, u1
 from experiments.arms import arms
 from experiments.measure import Load, Run, measure
-from experiments.result import Json, arm_json, columns, heading, largest_gap, spread, subject
+from experiments.result import Json, arm_json, columns, heading, subject
 from experiments.settings import WEIGHT
 from rig.guest import Guest
 from rig.traffic import LIGHT
@@ -143,19 +143,8 @@ def table(result: Json) -> str:
     rows = [[*heads, "sum", "ring drops/s", "idle", "unaccounted"]]
     for step in result["steps"]:
         for name, arm in step["arms"].items():
-            lost = (one["receive_drops"] / one["seconds"] for one in arm["accounts"])
-            rows.append(
-                [
-                    told(step["weights"]),
-                    f"{step['pps'] / 1e3:g} kpps",
-                    name,
-                    *map(spread, zip(*arm["received_pps"], strict=True)),
-                    spread(arm["sum_pps"]),
-                    f"{statistics.median(lost):.0f}",
-                    f"{statistics.median(arm['idle']):.0%}",
-                    f"{largest_gap(arm):+.2%}",
-                ]
-            )
+            offered = f"{step['pps'] / 1e3:g} kpps"
+            rows.append([told(step["weights"]), offered, name, *sweep.cells(arm)])
     title = f"{subject(result)}, {result['tool']}, {result['work']} loops a packet: "
     title += "received kpps, median (minimum-maximum) of the repeats"
     return "\n".join([title, *columns(rows), *verdicts(result)])

@@ -85,6 +85,7 @@ def run(
     names: Sequence[str],
     repeats: int,
     seconds: float,
+    rates: Sequence[float],
     say: Say,
 ) -> Json:
     """Run every arm at every rate so often, and give the result."""
@@ -92,7 +93,7 @@ def run(
     chosen = arms(names)
     load = plan.load(guest, say)
     steps = []
-    for pps in plan.pps:
+    for pps in rates:
         one = replace(load, pps=pps)
         say(f"{experiment}: {pps / 1e3:g} kpps to each")
 
@@ -181,25 +182,25 @@ def verdicts(result: Json) -> Iterator[str]:
         yield f"{name}: with the most that is offered {curve[-1] / max(curve):.0%} of its best"
 
 
+def cells(arm: Json) -> list[str]:
+    """Of a table: what an arm's receivers got, their sum, and what became of the rest."""
+    lost = (one["receive_drops"] / one["seconds"] for one in arm["accounts"])
+    return [
+        *map(spread, zip(*arm["received_pps"], strict=True)),
+        spread(arm["sum_pps"]),
+        f"{statistics.median(lost):.0f}",
+        f"{statistics.median(arm['idle']):.0%}",
+        f"{largest_gap(arm):+.2%}",
+    ]
+
+
 def table(result: Json) -> str:
     """Every step and arm."""
     heads = ["offered to each", "arm", *(f"nice {nice}" for nice in result["nices"]), "sum"]
     rows = [[*heads, "ring drops/s", "idle", "unaccounted"]]
     for step in result["steps"]:
         for name, arm in step["arms"].items():
-            received = zip(*arm["received_pps"], strict=True)
-            lost = (one["receive_drops"] / one["seconds"] for one in arm["accounts"])
-            rows.append(
-                [
-                    f"{step['pps'] / 1e3:g} kpps",
-                    name,
-                    *map(spread, received),
-                    spread(arm["sum_pps"]),
-                    f"{statistics.median(lost):.0f}",
-                    f"{statistics.median(arm['idle']):.0%}",
-                    f"{largest_gap(arm):+.2%}",
-                ]
-            )
+            rows.append([f"{step['pps'] / 1e3:g} kpps", name, *cells(arm)])
     title = f"{subject(result)}, {result['tool']}: "
     title += "received kpps, median (minimum-maximum) of the repeats"
     return "\n".join([title, *columns(rows), *verdicts(result)])
