@@ -291,7 +291,7 @@ def onsets(result: Json) -> Figure:
 def answered(result: Json) -> Figure:
     """Each part's answers a second beside each other."""
     made = page(12.4)
-    panels = made.subplots(1, len(result["parts"]), sharey=True)
+    panels = made.subplots(1, len(result["parts"]), sharey=True, squeeze=False)[0]
     for panel, part in zip(panels, result["parts"], strict=True):
         for n, arm in enumerate(part["arms"].values()):
             values = arm["answers_per_s"]
