@@ -32,7 +32,6 @@
 #define TICK		max(msecs_to_jiffies(8), 1)
 #define IDLE_ENOUGH	(PFLOW_ONE / 8)	/* this much idle time means: not the CPU */
 #define LOOK_US		200000		/* so long before it is asked whether that pays */
-#define PACKETS_TELL	16		/* fewer in a tick tell nothing of what one costs */
 #define TRIAL_OLD_US	(10LL * USEC_PER_SEC)	/* after such a pause comes another overload */
 #define LONG_AGO_US	(24LL * 3600 * USEC_PER_SEC)	/* jiffies come round in 24 days or more */
 

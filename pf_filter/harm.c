@@ -33,7 +33,8 @@
 #define LOSS_BEARABLE	(PFLOW_ONE / 200)
 #define WAIT_BEARABLE	100	/* less than this part of what it runs for */
 #define WAIT_LEAST	(PFLOW_ONE / 500)
-#define WAIT_BEGINS	(PFLOW_ONE / 16)
+#define WAIT_BEGINS	(PFLOW_ONE / 8)	/* run times may count softirqs, too */
+#define PACKETS_TELL	16	/* fewer in a tick tell nothing of what one costs */
 #define STOOD_BEARABLE	(PFLOW_ONE / 64)	/* share of time for which a queue may stand */
 #define LOST_FOR	(HZ / 5)	/* twice as long as the estimator takes to look again */
 
@@ -353,8 +354,12 @@ static u32 receivers_run(u8 rank)
 	return run;
 }
 
-/* What shedding all below a level would still give back, 0..65536. */
-static u32 to_be_saved(const struct usage *usage, const struct order *order, u16 level)
+/*
+ * What shedding all below a level would still give back, 0..65536. Before shedding begins a few
+ * packets are none: beside a few of a bulk transfer, of 64 KiB each, they would seem to cost much.
+ */
+static u32 to_be_saved(const struct usage *usage, const struct order *order, u16 level,
+		       bool begun)
 {
 	u32 passed = order_passed_below(order, level);
 	u64 saved = 0;
@@ -362,7 +367,7 @@ static u32 to_be_saved(const struct usage *usage, const struct order *order, u16
 
 	/* An early drop costs half of what softirqs take for a packet that is let through. */
 	passed = min(passed, usage->polled);
-	if (passed)
+	if (passed >= (begun ? 1 : PACKETS_TELL))
 		saved = div_u64((u64)usage->softirq * passed, usage->polled + passed);
 	for (i = 0; i < PFLOW_THREADS; i++) {
 		const struct pflow_thread *thread = &pflow_threads[i];
@@ -383,6 +388,7 @@ static u32 as_loss(u32 share, u32 bearable)
 static void worst_wait(struct harm *worst, const struct usage *usage, const struct order *order,
 		       struct pflow_cut cut)
 {
+	bool begun = cut.level || cut.share;
 	unsigned int i;
 
 	for (i = 0; i < PFLOW_THREADS; i++) {
@@ -402,9 +408,9 @@ static void worst_wait(struct harm *worst, const struct usage *usage, const stru
 		if (pflow_cut_reach(cut, order->level, order->n) >=
 		    pflow_cut_most(order_below(order, beneath(level))))
 			continue;
-		wait = min(wait, to_be_saved(usage, order, level));
+		wait = min(wait, to_be_saved(usage, order, level, begun));
 		/* A little is left alone until it is more; what is shed is shed to the end. */
-		if (!cut.level && !cut.share && wait < WAIT_BEGINS)
+		if (!begun && wait < WAIT_BEGINS)
 			continue;
 		worst_of(worst, as_loss(wait, bearable), level, FILTER_DROP_HARM);
 	}
