@@ -13,6 +13,7 @@
 #define HOLD_US		100000u
 #define HOLD_MOST_US	(16 * HOLD_US)
 #define NOTICED		(PFLOW_ONE / 2)	/* given back so far, what was enough was so */
+#define GAVE_BACK	(PFLOW_ONE / 16)	/* if so much was too much, it holds for longer */
 #define FADE_US		(10 * SECOND_US)	/* what was enough fades, a step in so long */
 #define BUSY		(PFLOW_ONE / 4)	/* calm with less to spare says that less is enough */
 #define LEARN_US	SECOND_US	/* most of that is believed after so long */
@@ -103,11 +104,12 @@ static void answer_harm(struct pflow_trial *trial, const struct pflow_trial_tick
 {
 	u32 before = trial->reach;
 
-	/* It was given back too soon. */
-	if (trial->reach + NOTICED < trial->enough && trial->calm_us >= HOLD_US) {
-		trial->reach = floored(trial->reach, capped(trial->enough, most));
+	/* It was given back too soon; if it was much, all of it is needed now. */
+	if (trial->reach + GAVE_BACK < trial->enough &&
+	    trial->calm_us >= floored(trial->hold_us, HOLD_US))
 		trial->hold_us = capped(2 * floored(trial->hold_us, HOLD_US), HOLD_MOST_US);
-	}
+	if (trial->reach + NOTICED < trial->enough && trial->calm_us >= HOLD_US)
+		trial->reach = floored(trial->reach, capped(trial->enough, most));
 	trial->calm_us = 0;
 	/* Until harm falls, what was done lately has done nothing that could still show. */
 	if (tick->harm >= trial->worst - trial->worst / DIFFERENCE)

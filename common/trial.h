@@ -12,9 +12,9 @@
  *  - The receiver is not harmed: the measure holds what it has, for 0.1 s at first. It gives
  *    back hardly anything meanwhile, since it may be the reason. Then it gives back the faster
  *    the more time the CPU has to spare, since nobody needs to be kept from spare time.
- *  - Harm comes back after the measure gave back much: the measure goes back at once to where it
- *    was enough. It holds for twice as long the next time, up to 1.6 s. What was enough fades,
- *    and is learnt anew where the receiver is well although the CPU is busy.
+ *  - Harm comes back after the measure gave back some: it holds for twice as long the next time,
+ *    up to 1.6 s. If it gave back much, it goes back at once to where it was enough. What was
+ *    enough fades, and is learnt anew where the receiver is well although the CPU is busy.
  *  - The measure reaches as far as it can, and the receiver is still harmed: the last step is
  *    taken back for a moment. If that makes no difference the step was vain. It stays back for
  *    2 s, each time twice as long, up to a minute, and the step before it is looked at in the

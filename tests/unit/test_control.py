@@ -75,7 +75,7 @@ def test_an_onset_is_answered_soon() -> None:
 @pytest.mark.parametrize("rates", STEPS)
 def test_it_settles_and_does_not_oscillate(rates: tuple[float, float, float]) -> None:
     late = [tick.reach / ONE for tick in loaded(*rates).part(5)]
-    assert max(late) - min(late) < 0.35
+    assert max(late) - min(late) < 0.36
 
 
 @pytest.mark.parametrize("rates", [rates for rates in STEPS if rates[0] >= rates[1]])
@@ -96,12 +96,11 @@ def test_a_ramp_is_followed() -> None:
 
 @pytest.mark.parametrize(
     ("period", "loses", "leaves"),
-    # By what was given back in a pause an onset loses, where it was less than half a step: that
-    # is not seen to be missed. At one second a cut is held over all pauses.
+    # What is given back in a pause is lost at the next onset: so it is held over all pauses.
     [
         (0.1, KEPT, 0.8),
-        (0.2, 0.031, 0.8),
-        (0.3, 0.025, 0.7),
+        (0.2, 0.01, 0.6),
+        (0.3, 0.01, 0.4),
         (1, KEPT, 0.28),
         (2, 0.011, 0.5),
         (3, KEPT, 0.5),
