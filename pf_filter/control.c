@@ -30,6 +30,7 @@
 #include "trace.h"
 
 #define TICK		max(msecs_to_jiffies(8), 1)
+#define HURRY		max(msecs_to_jiffies(4), 1)	/* at an onset */
 #define IDLE_ENOUGH	(PFLOW_ONE / 8)	/* this much idle time means: not the CPU */
 #define LOOK_US		200000		/* so long before it is asked whether that pays */
 #define TRIAL_OLD_US	(10LL * USEC_PER_SEC)	/* after such a pause comes another overload */
@@ -73,6 +74,7 @@ static struct control __percpu *controls;
 static struct timer_list tick;
 static ktime_t tick_at;
 static bool ticking;
+static bool onset;	/* of harm to anybody, at this tick */
 
 static struct pflow_cut load_cut(const u32 *word)
 {
@@ -152,7 +154,7 @@ static enum filter_outcome filter_control_ask(const struct pflow_sock *entry, u1
 	}
 	/* It may be taken off meanwhile, plainly: then the next packet starts it. */
 	if (unlikely(!data_race(timer_pending(&tick))))
-		mod_timer(&tick, jiffies + TICK);
+		mod_timer(&tick, jiffies + HURRY);
 
 	keep = keep_under(here, entry, level);
 	if (there != here) {
@@ -205,6 +207,7 @@ static void step_cut(struct control *control, const struct usage *usage,
 		worst.share = 0;
 	worst_queue(&worst, &control->queue, usage, order, cut, served, elapsed_us);
 	if (worst.share > LOSS_BEARABLE) {
+		onset |= !trial->enough;
 		seen.harm = worst.share;
 		seen.most = pflow_cut_most(order_below(order, beneath(worst.level)));
 	}
@@ -363,6 +366,7 @@ static void control_tick(struct timer_list *unused)
 	rcu_read_lock();
 	pflow_threads_sample();
 	trace_receivers();
+	onset = false;
 	if (!ticking) {
 		/* The first tick after a pause only takes stock. */
 		for_each_possible_cpu(cpu) {
@@ -374,6 +378,7 @@ static void control_tick(struct timer_list *unused)
 			rebase(per_cpu_ptr(controls, cpu), per_cpu_ptr(&pflow_load, cpu), cpu);
 		}
 		busy = true;
+		onset = true;
 	} else {
 		for_each_possible_cpu(cpu)
 			busy |= step_cpu(cpu, elapsed_us);
@@ -381,7 +386,7 @@ static void control_tick(struct timer_list *unused)
 	rcu_read_unlock();
 	ticking = busy;
 	if (busy)
-		mod_timer(&tick, jiffies + TICK);
+		mod_timer(&tick, jiffies + (onset ? HURRY : TICK));
 }
 
 /**

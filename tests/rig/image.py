@@ -6,9 +6,9 @@ seconds. The same kernel, unpacked here, is started by its PVH entry. It then
 stands at its linked address, which also makes runs repeatable.
 """
 
-import os
 import struct
 import subprocess
+import tempfile
 from pathlib import Path
 
 from rig.kernels import CACHE, Kernel
@@ -28,9 +28,10 @@ def bootable(kernel: Kernel) -> Path:
     target = CACHE / "vmlinux" / f"{kernel.version}-{stamp.st_size}-{int(stamp.st_mtime)}"
     if not target.exists():
         target.parent.mkdir(exist_ok=True)
-        partial = target.with_suffix(f".{os.getpid()}")
-        partial.write_bytes(_payload(kernel.image.read_bytes()))
-        partial.rename(target)
+        # Two runs may unpack at a time, with the same process id in roots of their own.
+        with tempfile.NamedTemporaryFile(dir=target.parent, delete=False) as partial:
+            partial.write(_payload(kernel.image.read_bytes()))
+        Path(partial.name).rename(target)
     return target
 
 
