@@ -194,7 +194,7 @@ static void step_cut(struct control *control, const struct usage *usage,
 	struct harm worst = { .spare = control->idle };
 	struct pflow_trial_tick seen = {
 		.bearable = LOSS_BEARABLE,
-		.most = pflow_cut_most(order->n),
+		.most = pflow_cut_most(order->level, order->n),
 		.elapsed_us = elapsed_us,
 	};
 	struct pflow_trial *trial = &control->trial;
@@ -209,7 +209,7 @@ static void step_cut(struct control *control, const struct usage *usage,
 	if (worst.share > LOSS_BEARABLE) {
 		onset |= !trial->enough;
 		seen.harm = worst.share;
-		seen.most = pflow_cut_most(order_below(order, beneath(worst.level)));
+		seen.most = order_most_below(order, beneath(worst.level));
 	}
 	seen.spare = worst.spare;
 	/* The order may have changed under it. */

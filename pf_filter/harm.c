@@ -406,7 +406,7 @@ static void worst_wait(struct harm *worst, const struct usage *usage, const stru
 			worst->spare = 0;
 		/* What all may have at the floor is not to be saved. */
 		if (pflow_cut_reach(cut, order->level, order->n) >=
-		    pflow_cut_most(order_below(order, beneath(level))))
+		    order_most_below(order, beneath(level)))
 			continue;
 		wait = min(wait, to_be_saved(usage, order, level, begun));
 		/* A little is left alone until it is more; what is shed is shed to the end. */

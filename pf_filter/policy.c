@@ -13,15 +13,26 @@ static u32 min_u32(u32 a, u32 b)
 	return a < b ? a : b;
 }
 
+/* An elected receiver and its equals are of one rank: a step of the order for all of them. */
+static unsigned int levels_in_step(const u16 *levels, unsigned int nr_levels, unsigned int i)
+{
+	return i + 1 < nr_levels && levels[i] / 2 == levels[i + 1] / 2 ? 2 : 1;
+}
+
 /**
  * pflow_cut_most() - how far up the order a cut may reach
- * @nr_levels: levels that may be shed
+ * @levels: levels that may be shed, ascending, each once
+ * @nr_levels: how many
  *
- * Context: any. Return: the most, in levels of PFLOW_ONE.
+ * Context: any. Return: the most, in steps of PFLOW_ONE.
  */
-u32 pflow_cut_most(unsigned int nr_levels)
+u32 pflow_cut_most(const u16 *levels, unsigned int nr_levels)
 {
-	return nr_levels ? nr_levels * PFLOW_ONE - 1 : 0;
+	unsigned int i = 0, steps = 0;
+
+	for (; i < nr_levels; i += levels_in_step(levels, nr_levels, i))
+		steps++;
+	return steps ? steps * PFLOW_ONE - 1 : 0;
 }
 
 /**
@@ -30,17 +41,24 @@ u32 pflow_cut_most(unsigned int nr_levels)
  * @levels: levels in use, ascending, each once
  * @nr_levels: how many
  *
- * Context: any. Return: levels passed, in PFLOW_ONE, plus the share of the one it stands on.
+ * Context: any. Return: ranks passed, in PFLOW_ONE, plus the share of the one it stands on.
  */
 u32 pflow_cut_reach(struct pflow_cut cut, const u16 *levels, unsigned int nr_levels)
 {
-	unsigned int i = 0;
+	unsigned int i = 0, n;
+	u32 reach = 0;
 
-	while (i < nr_levels && levels[i] < cut.level)
-		i++;
-	if (i < nr_levels && levels[i] == cut.level)
-		return i * PFLOW_ONE + cut.share;
-	return i * PFLOW_ONE;
+	while (i < nr_levels && levels[i] / 2 < cut.level / 2) {
+		i += levels_in_step(levels, nr_levels, i);
+		reach += PFLOW_ONE;
+	}
+	if (i >= nr_levels || levels[i] / 2 > cut.level / 2)
+		return reach;
+	/* Alone in its rank, a receiver keeps the share with which it changed its level. */
+	n = levels_in_step(levels, nr_levels, i);
+	if (n == 1)
+		return reach + cut.share;
+	return reach + ((levels[i] < cut.level) * PFLOW_ONE + cut.share) / n;
 }
 
 /**
@@ -49,16 +67,22 @@ u32 pflow_cut_reach(struct pflow_cut cut, const u16 *levels, unsigned int nr_lev
  * @levels: levels in use, ascending, each once
  * @nr_levels: how many; with none there is nobody to shed and nothing is cut
  *
+ * Of a rank those that are not elected are shed first.
+ *
  * Context: any. Return: the cut, on one of @levels or zero.
  */
 struct pflow_cut pflow_cut_at(u32 reach, const u16 *levels, unsigned int nr_levels)
 {
 	struct pflow_cut cut = { 0, 0 };
+	unsigned int i = 0;
 
-	reach = min_u32(reach, pflow_cut_most(nr_levels));
+	reach = min_u32(reach, pflow_cut_most(levels, nr_levels));
 	if (!reach)
 		return cut;
-	cut.level = levels[reach / PFLOW_ONE];
+	for (; reach >= PFLOW_ONE; reach -= PFLOW_ONE)
+		i += levels_in_step(levels, nr_levels, i);
+	reach *= levels_in_step(levels, nr_levels, i);
+	cut.level = levels[i + reach / PFLOW_ONE];
 	cut.share = reach % PFLOW_ONE;
 	return cut;
 }

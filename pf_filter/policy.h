@@ -5,7 +5,8 @@
  * Receivers on a CPU stand in order of their level (common/policy.h). A *cut*
  * is a place in that order: receivers below it are held at the floor, the
  * receivers on it are shed in part, those above it not at all. How far a cut
- * reaches up the order is a measure on trial (common/trial.h).
+ * reaches up the order is a measure on trial (common/trial.h). A rank is a step of it,
+ * whether some of its receivers are elected or not.
  *
  * Plain numbers only; compiled unchanged into the user-space tests.
  *
@@ -30,7 +31,7 @@ struct pflow_cut {
 
 u32 pflow_cut_reach(struct pflow_cut cut, const u16 *levels, unsigned int nr_levels);
 struct pflow_cut pflow_cut_at(u32 reach, const u16 *levels, unsigned int nr_levels);
-u32 pflow_cut_most(unsigned int nr_levels);
+u32 pflow_cut_most(const u16 *levels, unsigned int nr_levels);
 u32 pflow_stood_step(u32 stood_us, bool stands, u32 elapsed_us);
 bool pflow_stood_long(u32 stood_us);
 bool pflow_worth(u64 dropped, u64 passed);

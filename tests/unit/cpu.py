@@ -272,9 +272,9 @@ class Cpu:
         share, of, spare = self.worst(levels, now_us)
         if min(self.idle_now, self.idle) >= IDLE_ENOUGH:
             share = 0
-        most = cut_most(len(levels))
+        most = cut_most(levels)
         if share > BEARABLE:
-            most = cut_most(sum(other < of & ~1 for other in levels))
+            most = cut_most([other for other in levels if other < of & ~1])
             sample.harm = share
         self.trial.reach = cut_reach(self.cut, levels)
         trial_step(self.trial, Tick(sample.harm, BEARABLE, spare, most, TICK_US))

@@ -157,8 +157,13 @@ def cut_at(reach: int, levels: Sequence[int]) -> Cut:
     return Cut(cut.level, cut.share)
 
 
-def cut_most(levels: int) -> int:
-    return int(library().pflow_cut_most(ctypes.c_uint(levels)))
+def cut_most(levels: Sequence[int]) -> int:
+    return int(library().pflow_cut_most(*_levels(levels)))
+
+
+def most_of(ranks: int) -> int:
+    """How far a cut may reach over so many ranks."""
+    return cut_most([2 * rank for rank in range(ranks)])
 
 
 def cut_share(cut: Cut, of: int) -> int:

@@ -137,7 +137,7 @@ def test_looking_pays_by_what_is_dropped(dropped: int, more: int, passed: int) -
 @given(words, level_lists)
 def test_a_cut_stands_where_it_was_put(reach: int, levels: list[int]) -> None:
     cut = cut_at(reach, levels)
-    assert cut_reach(cut, levels) == min(reach, cut_most(len(levels)))
+    assert cut_reach(cut, levels) == min(reach, cut_most(levels))
     assert cut == Cut() or cut.level in levels
     assert cut.share < ONE
 
@@ -146,9 +146,35 @@ def test_a_cut_stands_where_it_was_put(reach: int, levels: list[int]) -> None:
 def test_a_cut_is_found_again_unless_its_level_is_gone(cut: Cut, levels: list[int]) -> None:
     again = cut_at(cut_reach(cut, levels), levels)
     if cut.level in levels and cut_reach(cut, levels):
-        assert again == cut
-    else:  # it stands below the next, or at the end of the last
-        assert all(cut_share(again, of) == 0 for of in levels if of > cut.level)
+        # A rank of two levels has half of the places for each.
+        assert again.level == cut.level and 0 <= cut.share - again.share <= 1
+    else:  # it stands below the next, at the end of the last, or on the other of its rank
+        others = [of for of in levels if of // 2 > cut.level // 2]
+        assert all(cut_share(again, of) == 0 for of in others)
+
+
+@given(st.integers(0, LEVELS // 2 - 1), st.booleans(), st.integers(1, ONE - 1))
+def test_an_election_changes_nothing_for_a_receiver_alone_in_its_rank(
+    of: int, elected: bool, share: int
+) -> None:
+    before, after = level(of, elected), level(of, not elected)
+    cut = cut_at(share, [before])
+    assert cut_share(cut, before) == share
+    again = cut_at(cut_reach(cut, [after]), [after])
+    assert cut_share(again, after) == share
+
+
+@given(st.lists(st.integers(0, LEVELS // 2 - 1), unique=True, max_size=8), st.data())
+def test_elections_take_no_cut_further(ranks: list[int], data: st.DataObject) -> None:
+    """A rank is one step, of which those who are not elected are shed first."""
+    both = sorted(level(of, elected) for of in ranks for elected in (False, True))
+    assert cut_most(both) == cut_most(sorted(level(of) for of in ranks))
+    reach = data.draw(st.integers(0, cut_most(both)))
+    for of in ranks:
+        cut = cut_at(reach, both)
+        assert cut_share(cut, level(of, True)) <= cut_share(cut, level(of))
+        if cut_share(cut, level(of, True)):
+            assert cut_share(cut, level(of)) == ONE
 
 
 @given(words, words, level_lists, st.integers(0, LEVELS - 1))
@@ -165,7 +191,7 @@ def test_nobody_above_the_listed_is_shed(reach: int, levels: list[int]) -> None:
     top = levels[-1] if levels else 0
     assert all(cut_share(cut, of) == 0 for of in range(top + 1, LEVELS))
     if not levels:
-        assert cut == Cut() and cut_most(0) == 0
+        assert cut == Cut() and cut_most([]) == 0
 
 
 @given(words, st.booleans(), words)

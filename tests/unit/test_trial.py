@@ -7,7 +7,7 @@ from itertools import count, pairwise
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
-from unit.policy import ONE, Tick, Trial, cut_most, trial_step
+from unit.policy import ONE, Tick, Trial, most_of, trial_step
 
 BEARABLE = ONE // 200
 SECOND = 1_000_000
@@ -21,7 +21,7 @@ BACKOFF_MOST = 60.0
 words = st.integers(0, 2**32 - 1)
 harms = st.integers(0, ONE)
 shares = st.integers(0, ONE)
-mosts = st.integers(0, 4).map(cut_most)
+mosts = st.integers(0, 4).map(most_of)
 apart = st.integers(1, 2 * HOLD_US)  # a late tick counts as 100 ms
 ticks = st.builds(Tick, harms, st.just(BEARABLE), shares, mosts, apart)
 # Long enough at a time for a question to be asked.
@@ -64,7 +64,7 @@ def run(
     for _ in range(round(seconds * SECOND / TICK_US)):
         seen.append(trial.copy())
         lost = round(harm(trial.reach) * ONE)
-        tick = Tick(lost, BEARABLE, round(spare * ONE), cut_most(levels), TICK_US)
+        tick = Tick(lost, BEARABLE, round(spare * ONE), most_of(levels), TICK_US)
         trial_step(trial, tick)
     return seen
 
@@ -150,20 +150,20 @@ def test_what_helps_nothing_yet_is_no_reason_to_wait(harm: int) -> None:
     """At an onset, until harm falls by an eighth, each tick takes three quarters of its need."""
     takes = needed(harm) * TICK_US / ONSET_US
     for trial, now in pairwise(run(0.2, lambda _: harm / ONE, 4)):
-        if now.reach < cut_most(4):
+        if now.reach < most_of(4):
             assert takes - 2 <= now.reach - trial.reach <= takes
 
 
 @given(st.integers(2 * BEARABLE, ONE))
 def test_where_something_was_enough_it_takes_its_time(harm: int) -> None:
-    trial = stepped(Trial(enough=1), Tick(harm, BEARABLE, 0, cut_most(16), TICK_US))
+    trial = stepped(Trial(enough=1), Tick(harm, BEARABLE, 0, most_of(16), TICK_US))
     assert trial.reach == pytest.approx(needed(harm) * TICK_US / RISE_US, abs=2)
 
 
 @given(st.integers(8 * BEARABLE, ONE), st.integers(60, 85))
 def test_what_was_reached_lately_counts_until_harm_shows_it(harm: int, percent: int) -> None:
     """Once harm has fallen it is answered only by what it takes more than was done lately."""
-    trial, most, left = Trial(), cut_most(16), harm * percent // 100
+    trial, most, left = Trial(), most_of(16), harm * percent // 100
     trial_step(trial, Tick(harm, BEARABLE, 0, most, TICK_US))
     unseen = float(trial.reach)
     for _ in range(3):
@@ -178,7 +178,7 @@ def test_what_was_reached_lately_counts_until_harm_shows_it(harm: int, percent: 
 @given(words, st.integers(ONE, 2**32 - 1))
 def test_where_all_is_bearable_nothing_is_done(harm: int, bearable: int) -> None:
     trial = Trial()
-    trial_step(trial, Tick(harm, bearable, 0, cut_most(4), TICK_US))
+    trial_step(trial, Tick(harm, bearable, 0, most_of(4), TICK_US))
     assert trial.reach == 0
 
 
@@ -196,7 +196,7 @@ def test_with_time_to_spare_all_is_given_back_at_once(trial: Trial) -> None:
 def test_what_is_given_back_goes_with_the_time_to_spare(spare: int) -> None:
     """Eight steps a second of what is beyond a twenty-fifth, and always a step in 20 s."""
     trial = Trial(reach=3 * ONE, calm_us=HOLD_US)
-    trial_step(trial, Tick(0, BEARABLE, spare, cut_most(4), TICK_US))
+    trial_step(trial, Tick(0, BEARABLE, spare, most_of(4), TICK_US))
     rate = 8 * max(spare - ONE // 25, 0) + ONE / 20
     assert 3 * ONE - trial.reach == pytest.approx(rate * TICK_US / SECOND, abs=2)
 
@@ -232,7 +232,7 @@ def test_who_is_harmed_again_gets_back_at_once_what_was_enough() -> None:
     assert enough >= 1.4 * ONE
     trial = run(1, lambda _: 0, spare=1, trial=trial)[-1]
     assert trial.reach == 0
-    trial_step(trial, Tick(2 * BEARABLE, BEARABLE, 0, cut_most(2), TICK_US))
+    trial_step(trial, Tick(2 * BEARABLE, BEARABLE, 0, most_of(2), TICK_US))
     assert trial.reach >= 0.9 * enough
     assert trial.hold_us == 2 * HOLD_US
     assert trial.unseen >= trial.reach, "no more is done until harm shows what that does"
@@ -242,9 +242,9 @@ def test_enough_for_one_receiver_is_too_much_for_another() -> None:
     """Harm to a receiver of a lower place takes no more back than it may have."""
     trial = run(2, lambda reach: 0.3 if reach < 1.9 * ONE else 0)[-1]
     trial = run(1, lambda _: 0, spare=1, trial=trial)[-1]
-    assert trial.reach == 0 and trial.enough > cut_most(1)
-    trial_step(trial, Tick(2 * BEARABLE, BEARABLE, 0, cut_most(1), TICK_US))
-    assert 0 < trial.reach <= cut_most(1)
+    assert trial.reach == 0 and trial.enough > most_of(1)
+    trial_step(trial, Tick(2 * BEARABLE, BEARABLE, 0, most_of(1), TICK_US))
+    assert 0 < trial.reach <= most_of(1)
 
 
 @given(st.integers(4 * BEARABLE, ONE), st.integers(1, 4))
@@ -282,7 +282,7 @@ def test_a_moment_without_harm_does_not_hide_that_it_is_vain() -> None:
 @pytest.mark.parametrize("levels", [1, 2, 3])
 def test_a_measure_that_helps_is_kept(levels: int) -> None:
     """It is asked rarer and rarer, and each time for hardly more than 80 ms."""
-    most = cut_most(levels)
+    most = most_of(levels)
     seen = run(300, lambda reach: 0.1 if reach >= most - ONE // 8 else 0.4, levels)
     asked = spells(seen[200:], lambda trial: trial.asking_us > 0)
     questions = [seconds for on, seconds in asked if on]
