@@ -6,7 +6,6 @@
 #define TICK_MOST_US	100000u		/* a late tick counts no longer than this */
 #define STEEP		8		/* so many times more steps for the square of harm */
 #define RISE_US		24000u		/* what harm takes is spread over so long */
-#define ONSET_US	16000u		/* the same as long as nothing was enough yet */
 #define SEEN_US		50000u		/* until harm shows most of what a step does */
 #define FALL_US		(20 * SECOND_US)	/* a step is given back in so long, busy or not */
 #define FALL_SPARE	8		/* steps a second, of all time to spare */
@@ -59,7 +58,7 @@ static u32 rise(const struct pflow_trial *trial, const struct pflow_trial_tick *
 	u64 harm = less(capped(tick->harm, PFLOW_ONE), tick->bearable);
 	u32 needed = harm + STEEP * harm * harm / PFLOW_ONE;
 
-	return part(less(needed, trial->unseen), elapsed_us, trial->enough ? RISE_US : ONSET_US);
+	return part(less(needed, trial->unseen), elapsed_us, RISE_US);
 }
 
 static u32 fall(const struct pflow_trial *trial, const struct pflow_trial_tick *tick,

@@ -30,7 +30,6 @@
 #include "trace.h"
 
 #define TICK		max(msecs_to_jiffies(8), 1)
-#define HURRY		max(msecs_to_jiffies(4), 1)	/* at an onset */
 #define IDLE_ENOUGH	(PFLOW_ONE / 8)	/* this much idle time means: not the CPU */
 #define LOOK_US		200000		/* so long before it is asked whether that pays */
 #define TRIAL_OLD_US	(10LL * USEC_PER_SEC)	/* after such a pause comes another overload */
@@ -74,7 +73,6 @@ static struct control __percpu *controls;
 static struct timer_list tick;
 static ktime_t tick_at;
 static bool ticking;
-static bool onset;	/* of harm to anybody, at this tick */
 
 static struct pflow_cut load_cut(const u32 *word)
 {
@@ -154,7 +152,7 @@ static enum filter_outcome filter_control_ask(const struct pflow_sock *entry, u1
 	}
 	/* It may be taken off meanwhile, plainly: then the next packet starts it. */
 	if (unlikely(!data_race(timer_pending(&tick))))
-		mod_timer(&tick, jiffies + HURRY);
+		mod_timer(&tick, jiffies + TICK);
 
 	keep = keep_under(here, entry, level);
 	if (there != here) {
@@ -207,7 +205,6 @@ static void step_cut(struct control *control, const struct usage *usage,
 		worst.share = 0;
 	worst_queue(&worst, &control->queue, usage, order, cut, served, elapsed_us);
 	if (worst.share > LOSS_BEARABLE) {
-		onset |= !trial->enough;
 		seen.harm = worst.share;
 		seen.most = order_most_below(order, beneath(worst.level));
 	}
@@ -366,7 +363,6 @@ static void control_tick(struct timer_list *unused)
 	rcu_read_lock();
 	pflow_threads_sample();
 	trace_receivers();
-	onset = false;
 	if (!ticking) {
 		/* The first tick after a pause only takes stock. */
 		for_each_possible_cpu(cpu) {
@@ -378,7 +374,6 @@ static void control_tick(struct timer_list *unused)
 			rebase(per_cpu_ptr(controls, cpu), per_cpu_ptr(&pflow_load, cpu), cpu);
 		}
 		busy = true;
-		onset = true;
 	} else {
 		for_each_possible_cpu(cpu)
 			busy |= step_cpu(cpu, elapsed_us);
@@ -386,7 +381,7 @@ static void control_tick(struct timer_list *unused)
 	rcu_read_unlock();
 	ticking = busy;
 	if (busy)
-		mod_timer(&tick, jiffies + (onset ? HURRY : TICK));
+		mod_timer(&tick, jiffies + TICK);
 }
 
 /**
