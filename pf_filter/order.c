@@ -12,6 +12,7 @@
 #include "filter.h"
 
 #define IN_USE		(HZ / 2)	/* so long after its last packet */
+#define LEFT_AFTER	(HZ / 50)	/* so long after the other level of its rank has one */
 
 /**
  * struct level - the receivers of one level on one CPU
@@ -19,8 +20,7 @@
  * @top_rate: what the busiest is sent, packets/s; decays
  * @arrived: their packets that arrived on this CPU
  * @shed: those of them that were dropped for the sake of higher receivers
- * @arrived_seen: @arrived at the last tick
- * @passed_seen: @arrived less @shed then
+ * @passed_seen: @arrived less @shed at the last tick
  * @packet_ns: what one of its receivers runs for a packet, a decaying mean
  * @floor: packets/s that each of its receivers keeps
  */
@@ -29,7 +29,6 @@ struct level {
 	u32 top_rate;
 	u32 arrived;
 	u32 shed;
-	u32 arrived_seen;
 	u32 passed_seen;
 	u32 packet_ns;
 	u32 floor;
@@ -65,54 +64,42 @@ static bool level_in_use(const struct level *level, u32 now)
 	return seen && time_before32(now, seen + IN_USE);
 }
 
-/* What came for a level since the last tick, and was let through. */
-static void count(struct level *level, u32 *arrived, u32 *passed)
-{
-	u32 now_arrived = READ_ONCE(level->arrived);
-	u32 now_passed = now_arrived - READ_ONCE(level->shed);
-
-	*arrived = now_arrived - level->arrived_seen;
-	*passed = now_passed - level->passed_seen;
-	level->arrived_seen = now_arrived;
-	level->passed_seen = now_passed;
-}
-
 /*
- * A receiver that is elected, or no longer, leaves its level for the other of its rank. Of two
- * such levels one that nothing came for is empty, and a cut that stood on it would shed nobody.
+ * A receiver that is elected, or no longer, leaves its level for the other of its rank. A cut
+ * that stood on the empty one would shed nobody. Packets that arrive on another CPU count, too.
  */
-static void enter(struct order *order, u16 level, u32 arrived, u32 passed, u32 *arrived_before)
+static bool level_left(const struct level *levels, unsigned int i, u32 now)
 {
-	bool pair = order->n && order->level[order->n - 1] / 2 == level / 2;
+	const struct level *other = &levels[i ^ 1];
 
-	if (pair && !arrived && *arrived_before)
-		return;
-	if (pair && arrived && !*arrived_before)
-		order->n--;
-	order->level[order->n] = level;
-	order->passed[order->n++] = passed;
-	*arrived_before = arrived;
+	return level_in_use(other, now) &&
+	       time_after32(READ_ONCE(other->seen), READ_ONCE(levels[i].seen) + LEFT_AFTER);
 }
 
 /* List what is in use, and age what is known of the busiest. */
 static void order_take(struct order *order, struct level *levels, u32 now)
 {
-	u32 arrived, passed, arrived_before = 0, top;
 	unsigned int i;
 
 	order->n = 0;
 	for (i = 0; i < PFLOW_LEVELS; i++) {
 		struct level *level = &levels[i];
+		u32 top, passed;
 
 		if (!READ_ONCE(level->seen))
 			continue;
-		count(level, &arrived, &passed);
+		passed = READ_ONCE(level->arrived) - READ_ONCE(level->shed);
 		if (!level_in_use(level, now)) {
 			WRITE_ONCE(level->seen, 0);
 			WRITE_ONCE(level->top_rate, 0);
+			level->passed_seen = passed;
 			continue;
 		}
-		enter(order, i, arrived, passed, &arrived_before);
+		if (!level_left(levels, i, now)) {
+			order->level[order->n] = i;
+			order->passed[order->n++] = passed - level->passed_seen;
+		}
+		level->passed_seen = passed;
 		top = READ_ONCE(level->top_rate);
 		WRITE_ONCE(level->top_rate, top - DIV_ROUND_UP(top, 64));
 	}
