@@ -30,7 +30,6 @@
 #define DEVICES		16	/* more are left as they are */
 #define DEFER		2	/* so many looks in vain, then its interrupts are on again */
 #define LINGER		HZ	/* since it was last wanted */
-#define LOOK_FIRST	(HZ / 5)	/* who wants to be prompt is seen in half of that */
 #define PROMPT_FOR	(60 * HZ)	/* twice as long as scans are apart */
 
 /**
@@ -87,16 +86,17 @@ static struct batched *slot_of(const void *dev)
 	return NULL;
 }
 
-static void begin(struct net_device *dev, unsigned long ns)
+static bool begin(struct net_device *dev, unsigned long ns)
 {
 	struct batched *slot = slot_of(NULL);
 
 	if (!slot || !pflow_defer_irqs(dev, ns, DEFER))
-		return;
+		return false;
 	netdev_hold(dev, &slot->tracker, GFP_KERNEL);
 	slot->wanted_at = jiffies;
 	set(slot, dev, ns);
 	WRITE_ONCE(nr_batched, nr_batched + 1);
+	return true;
 }
 
 /* Does somebody there want each packet at once? */
@@ -154,23 +154,21 @@ static void refresh(struct batched *slot, unsigned long ns)
 		end(slot);
 }
 
-static void begin_for(int cpu, unsigned long ns)
+static bool begin_for(int cpu, unsigned long ns)
 {
 	const struct pflow_load *load = per_cpu_ptr(&pflow_load, cpu);
 	const void *polled = READ_ONCE(load->polled_dev);
 	struct net_device *dev;
 
-	if (!READ_ONCE(load->pressed) ||
-	    time_before32((u32)jiffies, READ_ONCE(load->since) + LOOK_FIRST))
-		return;
+	if (!READ_ONCE(load->pressed))
+		return false;
 	if (!polled || slot_of(polled) || wish_for(polled) != WANTED)
-		return;
+		return false;
 	/* It stays while the RTNL lock is held. */
 	rcu_read_lock();
 	dev = pflow_device_find(polled);
 	rcu_read_unlock();
-	if (dev)
-		begin(dev, ns);
+	return dev && begin(dev, ns);
 }
 
 static bool any_pressed(const struct cpumask *cpus)
@@ -187,25 +185,30 @@ static bool any_pressed(const struct cpumask *cpus)
  * pflow_batch_step() - put off the interrupts of devices whose CPUs are pressed, or no longer
  * @busy: CPUs that have next to no idle time; there it begins
  *
- * Context: process; the estimator's worker.
+ * It begins at once, before anybody is shed. Who wants each packet at once may not be known yet.
+ *
+ * Context: process; the estimator's worker. Return: whether any began, so that it should soon be
+ * looked again for who wants to be prompt.
  */
-void pflow_batch_step(const struct cpumask *busy)
+bool pflow_batch_step(const struct cpumask *busy)
 {
 	unsigned long ns = READ_ONCE(pflow_knobs[PFLOW_KNOB_BATCH_US].value) * NSEC_PER_USEC;
 	unsigned int i;
+	bool began = false;
 	int cpu;
 
 	if (!READ_ONCE(nr_batched) && (!ns || !any_pressed(busy)))
-		return;
+		return false;
 	if (!rtnl_trylock())
-		return;
+		return false;
 	for (i = 0; i < DEVICES; i++)
 		if (batched[i].dev)
 			refresh(&batched[i], ns);
 	if (ns)
 		for_each_cpu(cpu, busy)
-			begin_for(cpu, ns);
+			began |= begin_for(cpu, ns);
 	rtnl_unlock();
+	return began;
 }
 
 /*

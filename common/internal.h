@@ -128,7 +128,7 @@ void pflow_probes_metrics(struct seq_file *m);
 extern u32 pflow_prompt_at;
 int pflow_batch_setup(void);
 void pflow_batch_teardown(void);
-void pflow_batch_step(const struct cpumask *busy);
+bool pflow_batch_step(const struct cpumask *busy);
 void pflow_batch_status(struct seq_file *m);
 
 /* overload.c */

@@ -49,6 +49,7 @@
 #define STANDING_NS	(5 * NSEC_PER_MSEC)
 #define CHAIN_GAP_NS	(50 * NSEC_PER_MSEC)	/* polls further apart are no chain */
 #define PERIOD		(HZ / 10)
+#define BEGAN		max(HZ / 50, 1)	/* sooner, after batches began */
 #define BUSY_US		50000	/* a shorter look tells nothing */
 #define BUSY_IDLE	8	/* busy is who was idle for less than 1/8 of the time */
 #define WAITING		8	/* who waits for longer than 1/8 of the time may be harmed */
@@ -489,9 +490,11 @@ static void estimator(struct work_struct *work)
 		pflow_scan();
 		last_scan = jiffies;
 	}
-	pflow_batch_step(&cpus);
+	if (pflow_batch_step(&cpus))
+		delay = BEGAN;
+	else
+		delay = sampling && !pressed ? msecs_to_jiffies(SAMPLE_MS) : PERIOD;
 	before = pressed;
-	delay = sampling && !pressed ? msecs_to_jiffies(SAMPLE_MS) : PERIOD;
 	queue_delayed_work(queue, &estimator_work, delay);
 }
 
