@@ -35,6 +35,7 @@
 #define COUNTED		16	/* packets at a time, so that clocks are read seldom */
 #define STALE_NS	(100 * NSEC_PER_MSEC)	/* packets further apart are no burst */
 #define REFUSED_FOR	(HZ / 50)
+#define DRAINED		3	/* less than a third of its own size waits */
 #define STRETCH_NS	(20 * NSEC_PER_MSEC)	/* in which a drain is measured */
 
 DEFINE_RAW_SPINLOCK(grants_lock);
@@ -57,6 +58,7 @@ static const char * const given_names[GIVEN] = {
 	[GIVEN_CLOSED] = "closed",
 	[GIVEN_CHANGED] = "changed",
 	[GIVEN_LIMIT] = "limit",
+	[GIVEN_STANDING] = "standing",
 	[GIVEN_RECLAIMED] = "reclaimed",
 	[GIVEN_EXEMPT] = "exempt",
 	[GIVEN_STOPPED] = "stopped",
@@ -67,7 +69,7 @@ static const char * const refusal_names[REFUSALS] = {
 	[REFUSED_MEMORY] = "memory",
 	[REFUSED_CLAMP] = "clamp",
 	[REFUSED_POOL] = "pool",
-	[REFUSED_STALLED] = "stalled",
+	[REFUSED_STANDING] = "standing",
 };
 
 static struct hlist_head *chain_of(const struct sock *sk)
@@ -294,10 +296,43 @@ static void measure(struct mm_grant *grant, u32 used)
 	grant->arrived = 0;
 }
 
-static void count(struct mm_grant *grant, u32 used)
+/**
+ * grant_note_used() - note how much waits in a UDP buffer
+ * @grant: of the socket
+ * @used: bytes
+ *
+ * Context: any.
+ */
+void grant_note_used(struct mm_grant *grant, u32 used)
 {
+	u32 now = jiffies;
+
 	if (used > READ_ONCE(grant->peak))
 		WRITE_ONCE(grant->peak, used);
+	if (used < grant->own / DRAINED && READ_ONCE(grant->drained) != now)
+		WRITE_ONCE(grant->drained, now);
+}
+
+/**
+ * grant_stands() - has a UDP buffer not drained for longer than a burst lasts?
+ * @grant: of the socket
+ *
+ * Good queue absorbs a burst and drains; bad queue stands, and room only makes what is read from
+ * it old (as CoDel tells them apart, RFC 8289).
+ *
+ * Context: any. Return: whether it has.
+ */
+bool grant_stands(const struct mm_grant *grant)
+{
+	unsigned int burst_ms = mm_knob(MM_KNOB_BURST);
+
+	return burst_ms && grant->udp &&
+	       time_after32((u32)jiffies, READ_ONCE(grant->drained) + (u32)msecs_to_jiffies(burst_ms));
+}
+
+static void count(struct mm_grant *grant, u32 used)
+{
+	grant_note_used(grant, used);
 	WRITE_ONCE(grant->packets, READ_ONCE(grant->packets) + 1);
 	/* Whoever finds another CPU at it loses nothing by going on. */
 	if (READ_ONCE(grant->packets) < COUNTED || !raw_spin_trylock(&grant->counting))
@@ -323,7 +358,7 @@ static struct mm_grant *begin(struct sock *sk, const struct pflow_sock *entry)
 	grant->size = grant->own;
 	grant->goal = grant->own;
 	grant->rolled = jiffies;
-	grant->taken = jiffies;
+	grant->drained = jiffies;
 	grant->retry = jiffies;
 	set_threshold(grant);
 	hlist_add_head_rcu(&grant->node, chain_of(sk));
@@ -338,13 +373,6 @@ static bool clamped(const struct mm_grant *grant)
 {
 	return !grant->udp && tcp_sk(grant->sk)->window_clamp <
 			      tcp_win_from_space(grant->sk, grant->goal) / 2;
-}
-
-/* Who takes nothing for so long that he does not count as receiver is not helped by room. */
-static bool stalled(const struct mm_grant *grant)
-{
-	return grant->udp && time_after32((u32)jiffies, READ_ONCE(grant->taken) + PFLOW_HOLD) &&
-	       size_oldest(grant->sk) == READ_ONCE(grant->oldest);
 }
 
 /* Under the lock; of a TCP socket under its lock too. */
@@ -379,8 +407,8 @@ static void grow(struct mm_grant *grant, const struct pflow_sock *entry)
 		grant_grows(grant, false);
 	} else if (clamped(grant)) {
 		grant_refused(grant, REFUSED_CLAMP);
-	} else if (stalled(grant)) {
-		grant_refused(grant, REFUSED_STALLED);
+	} else if (grant_stands(grant)) {
+		grant_refused(grant, REFUSED_STANDING);
 	} else if (!size_memory_for(sk, to - grant->size)) {
 		grant_refused(grant, REFUSED_MEMORY);
 	} else if (to - grant->size > grants_left()) {

@@ -189,8 +189,7 @@ static bool needed_lately(struct mm_grant *grant, u32 *most)
 	u32 used = grant->udp ? pflow_rmem(grant->sk) :
 		   max_t(u32, atomic_read(&grant->sk->sk_rmem_alloc), window_used(grant));
 
-	if (used > READ_ONCE(grant->peak))
-		WRITE_ONCE(grant->peak, used);
+	grant_note_used(grant, used);
 	if (time_before32((u32)jiffies, grant->rolled + UNUSED_FOR))
 		return false;
 	*most = READ_ONCE(grant->peak);
@@ -203,16 +202,6 @@ static bool needed_lately(struct mm_grant *grant, u32 *most)
 static u32 unused(const struct mm_grant *grant)
 {
 	return pflow_size_unused(READ_ONCE(grant->size), grant->own, size_used(grant));
-}
-
-/* Does anybody receive? Drains are means, and never quite nothing. */
-static void note_taken(struct mm_grant *grant)
-{
-	const void *oldest = size_oldest(grant->sk);
-
-	if (!oldest || oldest != grant->oldest)
-		WRITE_ONCE(grant->taken, (u32)jiffies);
-	WRITE_ONCE(grant->oldest, oldest);
 }
 
 static u32 takeable(const struct mm_grant *grant, enum take take)
@@ -234,6 +223,7 @@ static void attend(struct mm_grant *grant, void *data)
 	bool *ended = data;
 	struct pflow_sock *entry;
 	u32 most, needed;
+	bool rolled;
 	int why;
 
 	rcu_read_lock();
@@ -244,12 +234,14 @@ static void attend(struct mm_grant *grant, void *data)
 		goto out;
 	}
 	WRITE_ONCE(grant->rank, READ_ONCE(entry->rank));
-	if (grant->udp)
-		note_taken(grant);
 	most = size_most(grant, grant->rank);
 	if (most < grant->size)
 		grant_give(grant, most, GIVEN_LIMIT);
-	if (!needed_lately(grant, &needed))
+	rolled = needed_lately(grant, &needed);
+	/* Room did not help it. What waits stays. */
+	if (grant_stands(grant))
+		grant_give(grant, grant->own, GIVEN_STANDING);
+	if (!rolled)
 		goto out;
 	grant_give(grant, pflow_size_shrunk(grant->size, grant->own, needed), GIVEN_UNUSED);
 	/* It fills no more, and has nothing of ours. */

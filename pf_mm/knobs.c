@@ -42,6 +42,12 @@ struct pflow_knob mm_knobs[MM_KNOBS] = {
 		.help =
 		"what all buffers together may be given beyond their own size, also past rmem_max and tcp_rmem; auto is 1/32 of memory; 0 obeys rmem_max and tcp_rmem, within that 1/32",
 	},
+	[MM_KNOB_BURST] = {
+		.name = "burst", .unit = "milliseconds, 0 for no bound",
+		.max = 60000, .fallback = 200, .value = 200,
+		.help =
+		"a UDP buffer that has not drained for so long loses what it was given, as room only makes what is read from it old; with 0 it keeps it, as in the paper",
+	},
 	[MM_KNOB_MAX_DELAY] = {
 		.name = "max_delay", .unit = "milliseconds, 0 for no bound",
 		.max = 60000, .fallback = 0,
@@ -70,6 +76,8 @@ module_param_cb(scale, &pflow_knob_param_ops, &mm_knobs[MM_KNOB_SCALE], 0444);
 MODULE_PARM_DESC(scale, "percent of these sizes (default 100)");
 module_param_cb(budget, &pflow_knob_param_ops, &mm_knobs[MM_KNOB_BUDGET], 0444);
 MODULE_PARM_DESC(budget, "KiB for all, 0 obeys rmem_max, tcp_rmem (default " BUDGET_DEFAULT ")");
+module_param_cb(burst, &pflow_knob_param_ops, &mm_knobs[MM_KNOB_BURST], 0444);
+MODULE_PARM_DESC(burst, "milliseconds in which a UDP buffer that grew must drain (default 200)");
 module_param_cb(max_delay, &pflow_knob_param_ops, &mm_knobs[MM_KNOB_MAX_DELAY], 0444);
 MODULE_PARM_DESC(max_delay, "milliseconds that a buffer's content may wait (default 0, any)");
 module_param_cb(override_locked, &pflow_knob_param_ops, &mm_knobs[MM_KNOB_OVERRIDE_LOCKED], 0444);

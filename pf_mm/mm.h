@@ -21,6 +21,7 @@ enum {
 	MM_KNOB_DEFAULT_SIZE,
 	MM_KNOB_SCALE,
 	MM_KNOB_BUDGET,
+	MM_KNOB_BURST,
 	MM_KNOB_MAX_DELAY,
 	MM_KNOB_OVERRIDE_LOCKED,
 	MM_KNOB_EXEMPT,
@@ -47,6 +48,7 @@ enum mm_given {
 	GIVEN_CLOSED,
 	GIVEN_CHANGED,
 	GIVEN_LIMIT,
+	GIVEN_STANDING,
 	GIVEN_RECLAIMED,
 	GIVEN_EXEMPT,
 	GIVEN_STOPPED,
@@ -59,7 +61,7 @@ enum mm_refusal {
 	REFUSED_MEMORY,
 	REFUSED_CLAMP,
 	REFUSED_POOL,
-	REFUSED_STALLED,
+	REFUSED_STANDING,
 	REFUSALS,
 };
 
@@ -82,8 +84,7 @@ enum mm_refusal {
  * @retry: jiffies before which it is not tried again
  * @peak: the most that waited in it, of this period
  * @rolled: jiffies at which this period began
- * @oldest: of UDP, what waited longest at the keeper's last look: compared, never followed
- * @taken: jiffies when that look last found that something had been taken, or nothing waited
+ * @drained: of UDP, jiffies when it last was nearly empty, or just began to fill
  * @counting: guards what follows
  * @packets: counted since @counted_ns
  * @counted_ns: local_clock()
@@ -120,8 +121,7 @@ struct mm_grant {
 
 	u32 peak;
 	u32 rolled;
-	const void *oldest;
-	u32 taken;
+	u32 drained;
 
 	raw_spinlock_t counting;
 	u32 packets;
@@ -151,7 +151,6 @@ u32 size_settable(void);
 u32 size_set(struct mm_grant *grant, u32 to);
 void size_set_unlocked(struct mm_grant *grant);
 u32 size_used(const struct mm_grant *grant);
-const void *size_oldest(const struct sock *sk);
 u32 size_most(const struct mm_grant *grant, u8 rank);
 bool size_memory_for(const struct sock *sk, u32 bytes);
 
@@ -174,6 +173,8 @@ void grant_forget(struct mm_grant *grant, enum mm_given why);
 void grant_grows(const struct mm_grant *grant, bool on);
 void grant_refused(struct mm_grant *grant, enum mm_refusal why);
 void grant_relieved(struct mm_grant *grant);
+void grant_note_used(struct mm_grant *grant, u32 used);
+bool grant_stands(const struct mm_grant *grant);
 void grants_status(struct seq_file *m);
 void grants_metrics(struct seq_file *m);
 

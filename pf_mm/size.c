@@ -164,23 +164,6 @@ u32 size_used(const struct mm_grant *grant)
 }
 
 /**
- * size_oldest() - what waits longest in a UDP buffer
- * @sk: the socket
- *
- * What is to be read goes from the receive queue to the reader's first, in order.
- *
- * Context: any. Return: to be compared, never followed; NULL if nothing waits.
- */
-const void *size_oldest(const struct sock *sk)
-{
-	const struct sk_buff_head *queue = &udp_sk(sk)->reader_queue;
-
-	if (skb_queue_empty_lockless(queue))
-		queue = &sk->sk_receive_queue;
-	return skb_queue_empty_lockless(queue) ? NULL : READ_ONCE(queue->next);
-}
-
-/**
  * size_most() - how large a buffer may be now
  * @grant: of the socket
  * @rank: of its receiver

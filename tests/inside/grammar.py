@@ -150,6 +150,7 @@ KNOBS: dict[str, Knob] = {
     "mm/default_size": Number(4, 262144),
     "mm/scale": Number(10, 10000),
     "mm/budget": Budget(0, 1073741824),
+    "mm/burst": Number(0, 60000),
     "mm/max_delay": Number(0, 60000),
     "mm/override_locked": Number(0, 1),
     "mm/exempt": Ports(remote=False),

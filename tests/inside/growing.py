@@ -212,22 +212,6 @@ class Owner(Told):
 
 
 @contextmanager
-def owners(*nices: int, address: str = "127.0.0.1", tcp: bool = False) -> Iterator[list[Owner]]:
-    with ExitStack() as stack:
-        made = []
-        for nice in nices:
-            made.append(Owner(nice, address, tcp=tcp))
-            stack.callback(made[-1].end)
-        yield made
-
-
-@contextmanager
-def owner(nice: int = 0, address: str = "127.0.0.1", tcp: bool = False) -> Iterator[Owner]:
-    with owners(nice, address=address, tcp=tcp) as (made,):
-        yield made
-
-
-@contextmanager
 def knobs(**values: object) -> Iterator[None]:
     """Settings of pf_mm for a while."""
     with ExitStack() as stack:
@@ -236,6 +220,29 @@ def knobs(**values: object) -> Iterator[None]:
             stack.callback(set_knob, f"mm/{name}", before)
             set_knob(f"mm/{name}", value)
         yield
+
+
+@contextmanager
+def owners(
+    *nices: int, address: str = "127.0.0.1", tcp: bool = False, burst: int = 0
+) -> Iterator[list[Owner]]:
+    """They read only when told to, so what is given to them is not taken back for it."""
+    with ExitStack() as stack:
+        if Path("/proc/packetflow/mm").exists():
+            stack.enter_context(knobs(burst=burst))
+        made = []
+        for nice in nices:
+            made.append(Owner(nice, address, tcp=tcp))
+            stack.callback(made[-1].end)
+        yield made
+
+
+@contextmanager
+def owner(
+    nice: int = 0, address: str = "127.0.0.1", tcp: bool = False, burst: int = 0
+) -> Iterator[Owner]:
+    with owners(nice, address=address, tcp=tcp, burst=burst) as (made,):
+        yield made
 
 
 def granted() -> int:

@@ -37,6 +37,8 @@ from vm.test_proc import BAD, BAD_NUMBER
 
 MM = ("pf_mm",)
 FULL = 3000  # datagrams: more than any of these buffers holds
+LASTING: dict[str, dict[str, object]] = {"pf_mm": {"burst": 0}}  # what stands keeps its room
+BURST = 2000  # ms: several times what it takes to fill a buffer
 AWAY = 20  # s: in which what is not used has come back
 TRACING = Path("/sys/kernel/tracing")
 ENQUEUE = "__udp_enqueue_schedule_skb"
@@ -46,6 +48,7 @@ KNOBS = {
     "default_size": ("4", "262144", "500"),
     "scale": ("10", "10000", "100"),
     "budget": ("0", "1", "1073741824", "auto"),
+    "burst": ("0", "60000", "200"),
     "max_delay": ("1", "60000", "0"),
     "override_locked": ("1", "0"),
     "exempt": ("1", "65535", "53,100-110", "none"),
@@ -55,6 +58,7 @@ BAD_FOR = {
     "default_size": [*BAD_NUMBER, "0", "3", "262145", "500K"],
     "scale": [*BAD_NUMBER, "0", "9", "10001", "100%"],
     "budget": [*BAD_NUMBER, "Auto", "automatic", "1073741825", "4294967295", "4294967296"],
+    "burst": [*BAD_NUMBER, "60001", "4294967296", "5ms"],
     "max_delay": [*BAD_NUMBER, "60001", "4294967296", "5ms"],
     "override_locked": [*BAD_NUMBER, "2", "yes"],
     "exempt": ["0", "65536", "1-", "-1", "2-1", "1-2-3", "1,,2", ",1", "1,", "from:1", "1,none"],
@@ -499,21 +503,37 @@ def test_what_is_full_and_not_read_makes_room_for_the_more_important() -> None:
 
 
 @inside(modules=MM)
-def test_who_never_receives_does_not_grow_on() -> None:
-    with owner() as one:
+def test_what_stands_is_given_no_room_and_loses_none_of_what_waits() -> None:
+    with owner(burst=BURST) as one:
         own = one.size()
-        one.flood(own * 3 // 4 // one.truesize())
-        assert one.size() == 2 * own
-        time.sleep(7)
-        before = refused()["stalled"]
+        sent = one.fill(limit(0))
+        assert one.size() == limit(0)
+        before = given_back()["standing"]
+        await_size(one, own)
+        assert granted() == 0
+        assert given_back()["standing"] == before + 1
+        # Nothing was taken from it since: it is not room that is missing.
+        tried = refused()["standing"]
         one.flood(FULL)
         time.sleep(0.3)
-        assert one.size() == 2 * own
-        assert refused()["stalled"] > before
-        # At once when somebody does.
-        one.numbers()
-        one.flood(FULL)
-        await_size(one, limit(0))
+        assert one.size() == own
+        assert refused()["standing"] > tried
+        assert one.numbers() == (sent, True)
+        # At once when somebody receives.
+        assert one.fill(limit(0)) == sent
+        assert one.size() == limit(0)
+
+
+@inside(modules=MM)
+def test_who_drains_between_bursts_keeps_its_room() -> None:
+    with owner(burst=BURST) as one:
+        before = given_back()["standing"]
+        for _ in range(10):
+            sent = one.fill(limit(0))
+            assert one.numbers() == (sent, True)
+        assert one.size() == limit(0)
+        assert one.drops() == 0
+        assert given_back()["standing"] == before
 
 
 @inside(modules=MM)
@@ -951,7 +971,7 @@ def test_modules_come_and_go_in_any_order(order: tuple[str, ...]) -> None:
     with owner() as one:
         own = one.size()
         for module in order:
-            insmod(module)
+            insmod(module, **LASTING.get(module, {}))
             # Whose buffer stood full without anybody receiving gets nothing past pf_filter.
             one.numbers()
             one.flood(FULL)
@@ -1000,7 +1020,7 @@ def test_loading_and_unloading_while_buffers_grow(ten_cycles: int) -> None:
                     one.flood(1000)
         try:
             for _ in range(10):
-                insmod("pf_mm")
+                insmod("pf_mm", **LASTING["pf_mm"])
                 await_size(one, limit(0))
                 one.numbers()
                 rmmod("pf_mm")

@@ -52,7 +52,7 @@ def test_the_metrics_are_openmetrics(guest: Guest) -> None:
     assert values_of("packetflow_sched_restored") >= set(
         ("expired", "closed", "exited", "exec", "displaced", "stopped", "changed", "cap")
     )
-    assert values_of("packetflow_mm_refused") == {"budget", "memory", "clamp", "pool", "stalled"}
+    assert values_of("packetflow_mm_refused") == {"budget", "memory", "clamp", "pool", "standing"}
     assert values_of("packetflow_mm_given_back") == set(
         ("unused", "closed", "changed", "limit", "reclaimed", "exempt", "stopped")
     )
