@@ -324,10 +324,10 @@ void grant_note_used(struct mm_grant *grant, u32 used)
  */
 bool grant_stands(const struct mm_grant *grant)
 {
-	unsigned int burst_ms = mm_knob(MM_KNOB_BURST);
+	u32 burst = msecs_to_jiffies(mm_knob(MM_KNOB_BURST));
 
-	return burst_ms && grant->udp &&
-	       time_after32((u32)jiffies, READ_ONCE(grant->drained) + (u32)msecs_to_jiffies(burst_ms));
+	return burst && grant->udp &&
+	       time_after32((u32)jiffies, READ_ONCE(grant->drained) + burst);
 }
 
 static void count(struct mm_grant *grant, u32 used)
