@@ -35,7 +35,7 @@
 #define COUNTED		16	/* packets at a time, so that clocks are read seldom */
 #define STALE_NS	(100 * NSEC_PER_MSEC)	/* packets further apart are no burst */
 #define REFUSED_FOR	(HZ / 50)
-#define DRAINED		3	/* less than a third of its own size waits */
+#define DRAINED		3	/* less than a third of its size waits */
 #define STRETCH_NS	(20 * NSEC_PER_MSEC)	/* in which a drain is measured */
 
 DEFINE_RAW_SPINLOCK(grants_lock);
@@ -301,6 +301,9 @@ static void measure(struct mm_grant *grant, u32 used)
  * @grant: of the socket
  * @used: bytes
  *
+ * The hooks pass what fills more than a quarter. So a burst is seen here on its way up, between
+ * that and a third, whenever the keeper looks.
+ *
  * Context: any.
  */
 void grant_note_used(struct mm_grant *grant, u32 used)
@@ -309,7 +312,7 @@ void grant_note_used(struct mm_grant *grant, u32 used)
 
 	if (used > READ_ONCE(grant->peak))
 		WRITE_ONCE(grant->peak, used);
-	if (used < grant->own / DRAINED && READ_ONCE(grant->drained) != now)
+	if (used < READ_ONCE(grant->size) / DRAINED && READ_ONCE(grant->drained) != now)
 		WRITE_ONCE(grant->drained, now);
 }
 

@@ -46,7 +46,7 @@ struct pflow_knob mm_knobs[MM_KNOBS] = {
 		.name = "burst", .unit = "milliseconds, 0 for no bound",
 		.max = 60000, .fallback = 200, .value = 200,
 		.help =
-		"a UDP buffer that has not drained for so long loses what it was given, as room only makes what is read from it old; with 0 it keeps it, as in the paper",
+		"a UDP buffer that was a third full or more for so long loses what it was given, as room only makes what is read from it old; with 0 it keeps it, as in the paper",
 	},
 	[MM_KNOB_MAX_DELAY] = {
 		.name = "max_delay", .unit = "milliseconds, 0 for no bound",

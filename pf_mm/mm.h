@@ -84,7 +84,7 @@ enum mm_refusal {
  * @retry: jiffies before which it is not tried again
  * @peak: the most that waited in it, of this period
  * @rolled: jiffies at which this period began
- * @drained: of UDP, jiffies when it last was nearly empty, or just began to fill
+ * @drained: of UDP, jiffies when it last was less than a third full, or this grant began
  * @counting: guards what follows
  * @packets: counted since @counted_ns
  * @counted_ns: local_clock()
