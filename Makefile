@@ -109,7 +109,7 @@ rpm: ## make RPM packages with this machine's rpmbuild, into build/rpm
 test-packages: deb ## try the packages in clean roots of Debian bookworm and trixie
 	tools/package-test
 
-setup: ## make the root with kernels, compilers and QEMU that all below run in
+setup: ## make the root with compilers and QEMU that all below run in
 	tools/setup
 
 modules: setup ## build the modules for test kernels, which are installed if need be (KERNELS=)
@@ -120,6 +120,7 @@ demo: BEGIN := $(shell date +%s)
 demo: ## show what the modules do, as table and picture, in 3 to 6 minutes (KERNEL=, TOOL=iperf3)
 	@echo "demo: takes about 6 minutes the first time, and 3 after that"
 	@tools/setup
+	@tools/kernel $(or $(KERNEL),6.12)
 	@tools/modules $(or $(KERNEL),6.12) -s
 	@tests/experiments/demo --kernel $(or $(KERNEL),6.12) --tool $(TOOL)
 	@echo "demo: done in $$(($$(date +%s) - $(BEGIN))) s, all told"
@@ -141,6 +142,7 @@ test-debug: setup ## run the behaviour tests on kernels that catch mistakes (KER
 	tests/run --kernel "$(DEBUG)" --timeout 1800 $(PYTEST)
 
 mutate: setup ## break the modules in many ways and see the tests notice (KERNEL=)
+	tools/kernel $(or $(KERNEL),6.1)
 	tools/in-root tests/mutate --kernel $(or $(KERNEL),6.1)
 
 bench: modules ## measure all experiments, into build/results/index.html (EXPERIMENTS=, REPEAT=, KERNEL=)
@@ -150,6 +152,8 @@ cost: modules ## count instructions a packet (KERNEL=)
 	$(RUN) cost --kernel $(or $(KERNEL),6.1)
 
 lint check: setup ## check the sources: warnings, sparse, checkpatch, ruff, mypy, shellcheck
+	tools/kernel all
+	tools/checkers
 	tools/lint
 
 clean: ## remove everything built here (the root stays)

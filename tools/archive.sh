@@ -1,17 +1,30 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0-only
 #
-# To be sourced: the kernels of Debian's archive, and how one is put into the root that is at
-# $chroot, whose apt has its lists.
+# To be sourced: how more of Debian's archive is put into the root that tools/setup made, and the
+# kernels that the archive has. Whoever sources it has die().
 #
 # A kernel has the name of its release series, and of its flavour if it has one: 6.1, 6.12-rt,
 # 7.2-cloud. "7.2" stands for the newest release 7 there is, see tests/rig/kernels.py.
 
+cache=$(readlink -m "${PACKETFLOW_CACHE:-/var/cache/packetflow}")
+chroot=$cache/root
+
 in_chroot() {
-	# shellcheck disable=SC2154 # whoever sources this sets it
 	chroot "$chroot" env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root LANG=C.UTF-8 \
 		DEBIAN_FRONTEND=noninteractive INITRD=No ${http_proxy:+http_proxy="$http_proxy"} \
 		${https_proxy:+https_proxy="$https_proxy"} "$@"
+}
+
+# The root is held, and its apt has lists, until the script ends. To be told: where to log.
+open_root() {
+	local log=$1
+	[ "$(id -u)" -eq 0 ] || die "must be root"
+	[ -e "$chroot/.packetflow" ] || die "there is no root in $cache yet: run \"make setup\" first"
+	exec 9>"$cache/setup.lock"
+	flock --nonblock 9 || die "another setup is running"
+	trap 'in_chroot sh -c "apt-get clean; rm -rf /var/lib/apt/lists/* /tmp/*"' EXIT
+	in_chroot apt-get update >"$log" 2>&1 || die "the mirror is not in reach, see $log"
 }
 
 # All kernels that have both image and headers, oldest first: a line "NAME RELEASE" for each.
