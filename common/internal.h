@@ -147,7 +147,7 @@ void pflow_proc_teardown(void);
 extern struct proc_dir_entry *pflow_root;
 int pflow_enable(unsigned int on);
 void pflow_refresh(void);
-void pflow_modules_pressure(bool on);
+void pflow_modules_pressure(bool pressure, bool watch);
 void pflow_modules_closes(const struct sock *sk);
 void pflow_modules_status(struct seq_file *m);
 void pflow_modules_metrics(struct seq_file *m);

@@ -3,7 +3,8 @@
  * The modules that hang on pf_common, and the switch that stops them all.
  *
  * One mutex orders registration, the switch, and the reading of what modules
- * tell of themselves; so none of their functions runs once they have left.
+ * tell of themselves; so none of their functions runs once they have left. The estimator tells
+ * modules of pressure under a mutex of its own, as whoever holds the first may wait for it.
  */
 #include <linux/list.h>
 #include <linux/mutex.h>
@@ -14,7 +15,9 @@
 
 static LIST_HEAD(modules);
 static LIST_HEAD(closers);	/* those that run and are told of closes; read under RCU */
+static LIST_HEAD(told);		/* those that run and are told of pressure; under told_lock */
 static DEFINE_MUTEX(modules_lock);
+static DEFINE_MUTEX(told_lock);
 static bool running;
 
 /*
@@ -33,9 +36,14 @@ static int start(struct pflow_module *module)
 {
 	int err = module->start();
 
-	if (!err && module->closes)
+	if (err)
+		return err;
+	if (module->closes)
 		list_add_tail_rcu(&module->closer, &closers);
-	return err;
+	mutex_lock(&told_lock);
+	list_add_tail(&module->told, &told);
+	mutex_unlock(&told_lock);
+	return 0;
 }
 
 /*
@@ -44,6 +52,9 @@ static int start(struct pflow_module *module)
  */
 static void stop(struct pflow_module *module)
 {
+	mutex_lock(&told_lock);
+	list_del(&module->told);
+	mutex_unlock(&told_lock);
 	if (module->closes) {
 		list_del_rcu(&module->closer);
 		synchronize_rcu();
@@ -191,24 +202,23 @@ EXPORT_SYMBOL_GPL(pflow_module_unregister);
 
 /**
  * pflow_modules_pressure() - tell the modules whether packets may have to wait
- * @on: a CPU is under pressure or has no time to spare
+ * @pressure: a CPU is under pressure or has no time to spare
+ * @watch: packets of a CPU are looked at, or were a moment ago
  *
- * Whoever holds the mutex may be waiting for the estimator to end, so it is not
- * waited for; the next round tells.
- *
- * Context: the estimator's worker.
+ * Context: the estimator's worker, may sleep.
  */
-void pflow_modules_pressure(bool on)
+void pflow_modules_pressure(bool pressure, bool watch)
 {
 	struct pflow_module *module;
 
-	if (!mutex_trylock(&modules_lock))
-		return;
-	if (running)
-		list_for_each_entry(module, &modules, list)
-			if (module->pressure)
-				module->pressure(on);
-	mutex_unlock(&modules_lock);
+	mutex_lock(&told_lock);
+	list_for_each_entry(module, &told, told) {
+		if (module->pressure)
+			module->pressure(pressure);
+		if (module->watch)
+			module->watch(watch);
+	}
+	mutex_unlock(&told_lock);
 }
 
 /**

@@ -471,19 +471,19 @@ static void estimator(struct work_struct *work)
 {
 	static bool before;	/* was there pressure */
 	static struct cpumask cpus;	/* the busy ones; one estimator runs at a time */
-	bool pressed = look_at_all(), busy = look_for_busy(&cpus), learn;
+	bool pressed = look_at_all(), busy = look_for_busy(&cpus), learn, lately;
 	unsigned long delay;
 
 	sample(!pressed && due(READ_ONCE(last_sample), SAMPLE_EVERY));
 	learn = learning(pressed, busy) || (sampling && READ_ONCE(sample_asked));
-	pflow_modules_pressure(busy || pressed);
-	pflow_probes_watch(learn || sampling, learn);
 	if (pressed)
 		last_pressed = get_jiffies_64();
 	if (pressed || busy)
 		last_busy = get_jiffies_64();
-	pflow_threads_watch(get_jiffies_64() - last_busy <= MEASURE_FOR,
-			    get_jiffies_64() - last_pressed <= MEASURE_FOR);
+	lately = get_jiffies_64() - last_pressed <= MEASURE_FOR;
+	pflow_modules_pressure(busy || pressed, lately || sampling);
+	pflow_probes_watch(learn || sampling, learn);
+	pflow_threads_watch(get_jiffies_64() - last_busy <= MEASURE_FOR, lately);
 	if (busy)
 		look_for_waiting();
 	if (due(last_scan, pressed && !before ? SCAN_APART : SCAN_EVERY)) {

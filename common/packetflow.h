@@ -485,6 +485,8 @@ void pflow_ports_release(struct pflow_knob *knob);
  * @stop: detach them; called at unregistration and when enable turns 0
  * @pressure: told every now and then whether any CPU is under pressure, or has no
  *	time to spare; may be NULL
+ * @watch: likewise whether packets of any CPU are looked at (pflow_load.watch), or were a moment
+ *	ago; may be NULL
  * @closes: told between @start and @stop of each socket that is about to be closed, in
  *	the context of who closes it, who holds it; under RCU, preemption off; may be NULL.
  *	A close can be missed, and other protocols' sockets are told of too
@@ -493,8 +495,10 @@ void pflow_ports_release(struct pflow_knob *knob);
  * @dir: made by pf_common
  * @list: kept by pf_common
  * @closer: kept by pf_common
+ * @told: kept by pf_common
  *
- * All but @closes are called in process context under one mutex, so a module cannot be
+ * @pressure and @watch are called by a worker, which may sleep, between @start and @stop. All
+ * others but @closes are called in process context under one mutex, so a module cannot be
  * unregistered while it is being read.
  */
 struct pflow_module {
@@ -505,12 +509,14 @@ struct pflow_module {
 	int (*start)(void);
 	void (*stop)(void);
 	void (*pressure)(bool on);
+	void (*watch)(bool on);
 	void (*closes)(const struct sock *sk);
 	void (*status)(struct seq_file *m);
 	void (*metrics)(struct seq_file *m);
 	struct proc_dir_entry *dir;
 	struct list_head list;
 	struct list_head closer;
+	struct list_head told;
 };
 
 /* modules.c */

@@ -121,6 +121,7 @@ void filter_control_metrics(struct seq_file *m);
 void filter_looks(int cpu, u64 *dropped, u64 *passed);
 int filter_hook_setup(void);
 void filter_hook_teardown(void);
+void filter_hook_watch(bool on);
 void filter_hook_status(struct seq_file *m);
 void filter_hook_metrics(struct seq_file *m);
 

@@ -43,6 +43,7 @@ static struct pflow_module filter_module = {
 	.nr_knobs = FILTER_KNOBS,
 	.start = filter_start,
 	.stop = filter_stop,
+	.watch = filter_hook_watch,
 	.status = filter_status,
 	.metrics = filter_metrics,
 };

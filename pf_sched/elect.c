@@ -66,7 +66,7 @@ enum refusal {
 	REFUSED_CAP,
 	REFUSED_LEVER,
 	REFUSED_APART,
-	REFUSED_OUTRANKED,	/* somebody more important receives there, and is not raised */
+	REFUSED_OUTRANKED,	/* somebody more important receives there and is not raised, or in vain */
 	REFUSED_UNKNOWN,	/* who receives was not seen lately */
 	REFUSALS,
 };
@@ -86,6 +86,7 @@ enum refusal {
  * @pid: the thread's id then
  * @end: why it is over
  * @ran_ns: CPU time of the thread at the last tick
+ * @stolen_ns: of it, time of softirqs on top of the thread
  * @cpu: where the thread was at the last tick
  * @boosted_ns: CPU time it took in this boost
  * @ticks: of this boost so far
@@ -106,6 +107,7 @@ struct slot {
 	pid_t pid;
 	enum boost_end end;
 	u64 ran_ns;
+	u64 stolen_ns;
 	int cpu;
 	u64 boosted_ns;
 	unsigned int ticks;
@@ -325,19 +327,21 @@ static struct task_struct *receiver(const struct pflow_sock *entry)
 	return task;
 }
 
-static bool pid_raised(pid_t pid)
+/* Raised, and that is enough: its buffer fills no longer. */
+static bool helped(pid_t pid)
 {
 	unsigned int i;
 
 	for (i = 0; i < SLOTS; i++)
-		if (active(&slots[i]) && slots[i].pid == pid)
+		if (active(&slots[i]) && slots[i].pid == pid && !slots[i].full_ticks)
 			return true;
 	return false;
 }
 
 /*
- * Does somebody more important receive on that CPU, by its own means? A raised thread runs
- * before all that are not, so nobody is raised past one.
+ * Does somebody more important receive on that CPU by its own means, or have too little although
+ * raised? Who is raised runs before all that are not, and takes from all that are; so nobody is
+ * raised past the one, nor beside the other.
  */
 static bool outranked(int cpu, u8 rank)
 {
@@ -350,7 +354,7 @@ static bool outranked(int cpu, u8 rank)
 		    READ_ONCE(other->run) + READ_ONCE(other->wait) > AWAKE &&
 		    (pflow_lately(READ_ONCE(other->datagrams_at)) ||
 		     pflow_lately(READ_ONCE(other->streams_at))) &&
-		    !pid_raised(READ_ONCE(other->pid)))
+		    !helped(READ_ONCE(other->pid)))
 			return true;
 	}
 	return false;
@@ -413,13 +417,30 @@ static int worthy(const struct task_struct *task, u8 rank, const struct slot *la
 	return -1;
 }
 
-/* Under the lock. Return: what a thread took since it was last looked at, in ns. */
+/* For how long softirqs have received on top of a thread, as far as that is measured. */
+static u64 stolen_from(const struct task_struct *task)
+{
+	const struct pflow_thread *thread = pflow_thread_find(task->pid);
+
+	return thread ? READ_ONCE(thread->stolen_ns) : 0;
+}
+
+/*
+ * The scheduler takes a softirq's time for that of the thread underneath, which can be most of it.
+ *
+ * Under the lock. Return: what a thread took itself since it was last looked at, in ns.
+ */
 static u64 charge_slot(struct slot *slot)
 {
 	u64 ran_ns = READ_ONCE(slot->boost.task->se.sum_exec_runtime);
+	u64 stolen_ns = stolen_from(slot->boost.task);
 	u64 took_ns = ran_ns - slot->ran_ns;
 	int cpu = task_cpu(slot->boost.task);
 
+	/* Who is forgotten among the receivers, and met again, begins at 0. */
+	if (stolen_ns > slot->stolen_ns)
+		took_ns -= min(took_ns, stolen_ns - slot->stolen_ns);
+	slot->stolen_ns = stolen_ns;
 	slot->ran_ns = ran_ns;
 	/* Of one that moved it is not known where it ran: both may have borne it. */
 	atomic_add(div_u64(took_ns, NSEC_PER_USEC), per_cpu_ptr(&used_us, cpu));
@@ -438,6 +459,7 @@ static void promote(struct slot *slot, struct task_struct *task, const struct pf
 	} else {
 		slot->boost = (struct boost){ .task = get_task_struct(task) };
 		slot->ran_ns = READ_ONCE(task->se.sum_exec_runtime);
+		slot->stolen_ns = stolen_from(task);
 		slot->cpu = task_cpu(task);
 	}
 	slot->boost.lever = lever;

@@ -28,6 +28,8 @@
 #define PLACES_BITS	5
 #define PLACE		2	/* sockets; one more, and each would ask for every packet */
 
+#define LOOK_AT		4	/* of so many packets one is looked at */
+
 /* A socket that a boost was asked for: compared, never followed. */
 struct asked {
 	const struct sock *sk;
@@ -36,6 +38,7 @@ struct asked {
 
 /* By the sockets' hashes; small, as all modules share a few KiB for such data. */
 static DEFINE_PER_CPU(struct asked [1 << PLACES_BITS][PLACE], asked);
+static DEFINE_PER_CPU(u32, delivered);
 static DEFINE_PER_CPU(u64, below);
 static bool wanted __read_mostly;
 
@@ -116,9 +119,19 @@ static void ask(struct sock *sk)
 	WRITE_ONCE(last[0].at, (u32)jiffies);
 }
 
+/*
+ * One packet in a few is looked at: a buffer that fills is filled by many. Which one it is changes
+ * with each jiffy, so that no flow among several that take turns is passed over for ever. Who is
+ * migrated in between counts on another CPU.
+ */
+static bool passed_over(void)
+{
+	return (raw_cpu_inc_return(delivered) + (u32)jiffies) % LOOK_AT;
+}
+
 static void look(struct sock *sk)
 {
-	if (!ours(sk) || asked_lately(sk))
+	if (passed_over() || !ours(sk) || asked_lately(sk))
 		return;
 	if (boost_fills(sk))
 		ask(sk);
@@ -231,6 +244,6 @@ void hook_metrics(struct seq_file *m)
 	for_each_possible_cpu(cpu)
 		sum += READ_ONCE(per_cpu(below, cpu));
 	seq_printf(m, "# TYPE packetflow_sched_below counter\n"
-		   "# HELP packetflow_sched_below Packets that found their buffer no fuller than the threshold.\n"
+		   "# HELP packetflow_sched_below Packets looked at that found their buffer no fuller than the threshold.\n"
 		   "packetflow_sched_below_total %llu\n", sum);
 }

@@ -45,8 +45,8 @@ from rig.traffic import LIGHT, Sample
 ABOUT = "U1 twice with a calm in between, and floods that go on and off: what the first loses"
 ARMS = "stock,filter,all"
 ONSETS, ON, CALM = 2, 2.0, 1.5  # seconds of either
-PERIODS = (0.1, 0.3, 1.0, 3.0)  # seconds
-SECONDS = 6.0  # of each of these
+PERIODS = (0.1, 0.3, 1.0, 3.0, 10.0)  # seconds
+SECONDS = 6.0  # of each of these, or two of its periods where they are longer
 SAMPLE_MS = 10
 BEARABLE, SETTLED = 0.01, 0.1  # share, seconds
 
@@ -140,7 +140,7 @@ def run(
     steps = []
     for period, load in loads(pps):
         say(f"onset: {described(period)}")
-        lasts = seconds if period else ONSETS * ON + (ONSETS - 1) * CALM
+        lasts = max(seconds, 2 * period) if period else ONSETS * ON + (ONSETS - 1) * CALM
 
         def measured(arm: runner.Arm, load: Load = load, lasts: float = lasts) -> Run:
             return measure(guest, arm, load, LIGHT, lasts - WARM_UP - TAIL)

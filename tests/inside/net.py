@@ -191,9 +191,9 @@ class Pressure:
     def raise_(self) -> None:
         """Make sure that packets which arrive on this CPU are judged from here on."""
         cpu = min(os.sched_getaffinity(0))
-        for _ in range(16):
-            self.again()
         while not judging(cpu):
+            self.again()
+        for _ in range(16):
             self.again()
 
     def again(self) -> None:

@@ -114,9 +114,14 @@ def pressed(cpu: int) -> bool:
     return metric("packetflow_cpu_pressed")[str(cpu)] == 1
 
 
+def hooked() -> bool:
+    """Packets pass pf_filter's hook, if it is loaded."""
+    return metric("packetflow_filter_hooked") != {"": 0.0}
+
+
 def judging(cpu: int) -> bool:
     """Under pressure, and not resting from it."""
-    return pressed(cpu) and metric("packetflow_cpu_resting")[str(cpu)] == 0
+    return pressed(cpu) and metric("packetflow_cpu_resting")[str(cpu)] == 0 and hooked()
 
 
 def explained() -> list[str]:

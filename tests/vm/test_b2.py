@@ -34,12 +34,14 @@ from inside.net import (
     vrf,
 )
 from inside.suite import (
+    begin,
     dropped,
     early,
     entries,
     observed,
     passed,
     set_knob,
+    settle,
     wait_for,
 )
 
@@ -130,9 +132,12 @@ def test_where_looking_does_not_pay_the_cpu_rests_from_it() -> None:
 def test_every_lost_packet_is_accounted_for(kind: str) -> None:
     receiver, send, _keep = path(kind)
     v6 = kind.endswith("6")
-    errors = udp_errors(v6)
-    for number in range(300):
-        send(datagram(number, 100))
+    with pressure():
+        settle()
+        begin()
+        errors = udp_errors(v6)
+        for number in range(300):
+            send(datagram(number, 100))
     lost, early_lost = drops(receiver), early(receiver)
     got = drain(receiver)
     assert got == [datagram(number, 100) for number in range(len(got))]

@@ -14,8 +14,8 @@ from experiments import counters
 from experiments.cost import PATHS
 from experiments.measure import await_quiet, lost
 from inside import inside, mark
-from inside.net import Peer, datagram, drain, drops, port_of, udp
-from inside.suite import dropped, metric, observed
+from inside.net import Namespace, Peer, Pressure, datagram, drain, drops, port_of, pressure, udp
+from inside.suite import dropped, hooked, metric, observed, wait_for
 from rig.guest import Guest
 from rig.link import GUEST4
 from rig.traffic import LIGHT, Flow, await_bound, programs, sender
@@ -48,6 +48,22 @@ def test_peace_is_left_in_peace() -> None:
             assert drops(receiver) == 0
     assert sum(dropped().values()) == sum(observed().values()) == 0
     assert set(metric("packetflow_cpu_pressed").values()) == {0}
+
+
+@inside()
+def test_the_hook_is_there_only_under_pressure() -> None:
+    """In every namespace, those that are made meanwhile too; and it goes a while after."""
+    wait_for(lambda: not hooked(), 30)
+    old = Namespace()
+    with pressure():
+        for other in (old, Namespace()):
+            with other:
+                full = Pressure()
+                for _ in range(20):
+                    full.again()
+                assert full.early() > 0
+            other.close()
+    wait_for(lambda: not hooked(), 30)
 
 
 def all_drops(guest: Guest) -> dict[str, int]:
