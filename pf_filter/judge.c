@@ -43,7 +43,7 @@ static void note_socket_drops(struct pflow_sock *entry, bool dropping)
 		clear_bit(PFLOW_SOCK_DS, &entry->flags);
 }
 
-/* B1; a packet survives it with what the controllers leave its receiver. */
+/* B1 comes first: who is shed anyway needs no look at his socket. */
 static enum filter_outcome judge_rank(const struct filter_packet *packet, u16 level)
 {
 	if (packet->loopback ||
@@ -130,15 +130,14 @@ static enum filter_outcome filter_judge(struct filter_packet *packet)
 		return FILTER_PASS_EXEMPT;
 
 	level = filter_level(entry);
+	outcome = judge_rank(packet, level);
+	if (outcome != FILTER_PASS)
+		return outcome;
 	/* What a super-packet takes is not known beforehand. */
 	if (!packet->sk && packet->packets == 1 && fits(entry, packet->skb->truesize)) {
-		outcome = judge_rank(packet, level);
-		if (outcome == FILTER_PASS)
-			take_room(entry, packet->skb->truesize);
-		return outcome;
+		take_room(entry, packet->skb->truesize);
+		return FILTER_PASS;
 	}
 	outcome = packet->sk ? FILTER_PASS : filter_look(packet);
-	if (outcome == FILTER_PASS)
-		outcome = judge_socket(packet, level);
-	return outcome == FILTER_PASS ? judge_rank(packet, level) : outcome;
+	return outcome == FILTER_PASS ? judge_socket(packet, level) : outcome;
 }

@@ -39,6 +39,9 @@ ARMS = {
     "R1": f"rmem4m,{BY_HAND},{OURS}",
     "R2": f"rmem4m,{BY_HAND},{OURS}",
     "W1": "shed-all,fifo-by-hand,filter,all",
+    "D1": "shed-all,fifo-by-hand,filter,all",
+    "K1": "shed-all,fifo-by-hand,filter,all",
+    "T1b": "mm,all,tcp4m",
 }
 
 

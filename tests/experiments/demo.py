@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from experiments import chart, result, runner, show, web
+from experiments import chart, result, runner, services, show, web
 from rig.guest import Guest
 from rig.kernels import Kernel
 from rig.traffic import LIGHT, Tool
@@ -51,8 +51,9 @@ def run(
 
 def ask(guest: Guest, say: Say) -> result.Json:
     """A web server beside floods."""
-    beside_floods = [part for part in web.PARTS if part.kept and part.floods]
-    return web.run(guest, [OURS, "shed-all"], COUNTED_REPEATS, WEB_SECONDS, say, beside_floods)
+    beside_floods = [part for part in services.W1.parts if part.kept and part.floods]
+    arms = [OURS, "shed-all"]
+    return web.run(guest, services.W1, arms, COUNTED_REPEATS, WEB_SECONDS, say, beside_floods)
 
 
 def flood(guest: Guest, tool: Tool, pps: float | None, say: Say) -> result.Json:

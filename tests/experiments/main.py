@@ -21,6 +21,7 @@ from experiments import (
     result,
     runner,
     s1,
+    services,
     shares,
     show,
     sweep,
@@ -93,22 +94,8 @@ def parser() -> argparse.ArgumentParser:
         add_seconds(command, real.SECONDS)
         command.set_defaults(do=run_real, experiment=name)
         add_guest(command, real.ARMS)
-    command = commands.add_parser("W1", help=web.ABOUT)
-    command.add_argument(
-        "--seconds", type=int, default=web.SECONDS, help="that wrk asks in a run (%(default)d)"
-    )
-    command.add_argument(
-        "--part",
-        type=int,
-        action="append",
-        choices=range(1, len(web.PARTS) + 1),
-        help="only this one: "
-        + "; ".join(
-            f"{i}: {web.described(part.name, part.floods)}" for i, part in enumerate(web.PARTS, 1)
-        ),
-    )
-    command.set_defaults(do=run_web)
-    add_guest(command, web.ARMS)
+    for name, service in services.SERVICES.items():
+        add_service(commands.add_parser(name, help=f"{service.about}, {web.BESIDE}"), service)
     for name, rising in sweep.EXPERIMENTS.items():
         command = commands.add_parser(name, help=rising.about)
         add_seconds(command, sweep.SECONDS)
@@ -162,6 +149,22 @@ def parser() -> argparse.ArgumentParser:
     command.add_argument("--kernel", default="6.12", choices=SERIES, help="(6.12)")
     command.set_defaults(do=run_demo)
     return top
+
+
+def add_service(command: argparse.ArgumentParser, service: services.Service) -> None:
+    command.add_argument(
+        "--seconds", type=int, default=web.SECONDS, help="that it is asked in a run (%(default)d)"
+    )
+    parts = [web.described(part.name, part.floods) for part in service.parts]
+    command.add_argument(
+        "--part",
+        type=int,
+        action="append",
+        choices=range(1, len(parts) + 1),
+        help="only this one: " + "; ".join(f"{i}: {part}" for i, part in enumerate(parts, 1)),
+    )
+    command.set_defaults(do=run_service, experiment=service.name)
+    add_guest(command, web.ARMS)
 
 
 def add_trace(command: argparse.ArgumentParser) -> None:
@@ -341,10 +344,17 @@ def run_real(options: argparse.Namespace) -> None:
     in_guest(options, lambda guest, arms, say: real.run(name, guest, arms, repeats, seconds, say))
 
 
-def run_web(options: argparse.Namespace) -> None:
-    repeats, seconds = options.repeat, options.seconds
-    parts = [web.PARTS[i - 1] for i in options.part] if options.part else web.PARTS
-    in_guest(options, lambda guest, arms, say: web.run(guest, arms, repeats, seconds, say, parts))
+def run_service(options: argparse.Namespace) -> None:
+    service, repeats, seconds = (
+        services.SERVICES[options.experiment],
+        options.repeat,
+        options.seconds,
+    )
+    parts = [service.parts[i - 1] for i in options.part or ()]
+    in_guest(
+        options,
+        lambda guest, arms, say: web.run(guest, service, arms, repeats, seconds, say, parts),
+    )
 
 
 def run_sweep(options: argparse.Namespace) -> None:

@@ -12,6 +12,7 @@ from experiments import (
     real,
     result,
     s1,
+    services,
     shares,
     sweep,
     t1,
@@ -30,12 +31,12 @@ TABLES = {
     "V1": shares.table,
     "onset": onset.table,
     "trace": trace.table,
-    "W1": web.table,
     "U1-drops": result.drop_table,
     **dict.fromkeys(mixed.EXPERIMENTS, mixed.table),
     **dict.fromkeys(real.EXPERIMENTS, real.table),
     **dict.fromkeys(sweep.EXPERIMENTS, sweep.table),
     **dict.fromkeys(t1.EXPERIMENTS, t1.table),
+    **dict.fromkeys(services.SERVICES, web.table),
 }
 
 

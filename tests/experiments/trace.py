@@ -44,7 +44,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from experiments import u1, web
+from experiments import services, u1, web
 from experiments.arms import Arm
 from experiments.chart import INK, PALE, bare, save
 from experiments.measure import measure
@@ -203,10 +203,12 @@ def run_u1(guest: Guest, setup: Setup, traced: Traced, say: Callable[[str], None
 
 
 def run_w1(guest: Guest, setup: Setup, traced: Traced, say: Callable[[str], None]) -> Json:
-    web.prepare(guest)
+    services.spare(guest)
     flows = [Flow(port, setup.pps, setup.on, setup.off) for port in web.FLOODED]
     say(f"trace: {setup.arm}, W1 beside {setup.pps / 1e3:g} kpps each")
-    found = web.measure(guest, traced, web.PARTS[0], round(setup.seconds), flows)
+    found = web.measure(
+        guest, traced, services.W1, services.W1.parts[0], round(setup.seconds), flows
+    )
     assert found.sent and found.sent.start_ns is not None
     start = found.sent.start_ns / 1e9
     answered = [line.split() for line in traced.answered.splitlines()]

@@ -4,7 +4,7 @@
 from pathlib import Path
 
 import pytest
-from experiments import flat, report, result, show, web
+from experiments import flat, report, result, services, show, web
 from experiments.measure import Closing
 from rig.guest import Guest
 from rig.kernels import Kernel
@@ -37,16 +37,16 @@ Requests/sec:      0.00
 
 
 def test_wrks_answers_are_read_in_its_units() -> None:
-    assert web.answers(PRINTED, 2) == web.Answers(6873.64, 0.312, 4.09, 0)
+    assert services.answers(PRINTED, 2) == services.Answers(6873.64, 0.312, 4.09, 0)
     slow = PRINTED.replace("4.09ms", "1.20s").replace("312.00us", "1.50m")
-    found = web.answers(slow, 2)
+    found = services.answers(slow, 2)
     assert (found.p50_ms, found.p99_ms) == pytest.approx((90e3, 1200))
 
 
 def test_errors_are_those_of_sockets_and_other_answers() -> None:
     more = "  Socket errors: connect 1, read 2, write 3, timeout 4\n"
     more += "  Non-2xx or 3xx responses: 50\n"
-    assert web.answers(PRINTED.replace("Requests/sec", more + "Requests/sec"), 2).errors == 60
+    assert services.answers(PRINTED.replace("Requests/sec", more + "Requests/sec"), 2).errors == 60
 
 
 @pytest.mark.parametrize(
@@ -58,20 +58,20 @@ def test_errors_are_those_of_sockets_and_other_answers() -> None:
     ],
 )
 def test_without_an_answer_the_time_is_that_of_the_run(printed: str) -> None:
-    assert web.answers(printed, 3) == web.Answers(0, 3000, 3000, 0)
+    assert services.answers(printed, 3) == services.Answers(0, 3000, 3000, 0)
 
 
 def test_errors_count_without_an_answer() -> None:
-    assert web.answers(SILENT, 3).errors == 3
+    assert services.answers(SILENT, 3).errors == 3
 
 
 def test_a_wrk_that_could_not_try_is_no_server_without_answers() -> None:
     with pytest.raises(ValueError, match="not found"):
-        web.answers("sh: 1: wrk: not found\nended with 127\n", 3)
+        services.answers("sh: 1: wrk: not found\nended with 127\n", 3)
 
 
-def ran(part: web.Part, per_s: float, p99_ms: float) -> web.Run:
-    seen = web.Answers(per_s, p99_ms / 2, p99_ms, 0)
+def ran(part: services.Part, per_s: float, p99_ms: float) -> web.Run:
+    seen = services.Answers(per_s, p99_ms / 2, p99_ms, 0)
     floods = [22e3 if part.floods else 0.0] * 2
     closing = Closing(1.0, 1000, 980, 10, 5, 3) if part.floods else Closing(1.0, 0, 0, 0, 0, 4)
     return web.Run(seen, floods, [pps / 2 for pps in floods], closing, 0.25)
@@ -82,9 +82,9 @@ def shown(**arms: tuple[float, float]) -> result.Json:
     named = {name.replace("_", "-"): figures for name, figures in arms.items()}
     parts = [
         (part, {name: [ran(part, *figures)] for name, figures in named.items()})
-        for part in web.PARTS
+        for part in services.W1.parts
     ]
-    return web.result_json(GUEST, parts)
+    return web.result_json(GUEST, services.W1, parts)
 
 
 def test_the_filter_is_compared_with_the_better_by_hand() -> None:
@@ -122,3 +122,36 @@ def test_the_page_has_a_panel_and_the_list_a_name_for_each_part() -> None:
     listed = flat.text(found)
     assert '"kept alive, beside floods.stock.answers_per_s",0,,500' in listed
     assert '"new connections, no floods.stock2.p99_ms",0,,20' in listed
+
+
+QUERIED = """\
+> NOERROR www.example.test A 0.000400
+> NOERROR www.example.test A 0.000100
+> NOERROR www.example.test A 0.000200
+> T www.example.test A 1.000000
+Statistics:
+
+  Queries sent:         4
+  Queries completed:    3 (75.00%)
+  Queries lost:         1 (25.00%)
+"""
+
+
+def test_answers_of_a_name_server() -> None:
+    assert services.dns_answers(QUERIED, 2) == services.Answers(1.5, 0.2, 0.4, 1)
+    silent = "\n".join(line for line in QUERIED.splitlines() if "NOERROR" not in line)
+    assert services.dns_answers(silent, 2) == services.Answers(0, 2000, 2000, 1)
+    with pytest.raises(ValueError, match="cannot"):
+        services.dns_answers("Error: cannot listen", 2)
+
+
+STORED = """\
+"test","rps","avg_latency_ms","min_latency_ms","p50_latency_ms","p95_latency_ms","p99_latency_ms","max_latency_ms"
+"GET","3968.25","0.921","0.312","0.863","1.543","2.015","4.031"
+"""
+
+
+def test_answers_of_a_store() -> None:
+    assert services.store_answers(STORED) == services.Answers(3968.25, 0.863, 2.015, 0)
+    with pytest.raises(ValueError, match="refused"):
+        services.store_answers("Could not connect: Connection refused")
