@@ -85,6 +85,7 @@ struct pflow_sock {
 	/* Who receives; changed under the bucket's lock. */
 	u32 last_received;		/* jiffies, by the owner */
 	u32 drained;			/* jiffies when a look found that somebody had received */
+	u32 late_since;			/* jiffies, see pflow_sock_late(); 0: not late */
 	u32 scan;			/* last scan that met it */
 	pid_t pid;			/* thread, initial pid namespace */
 	u32 born;			/* pflow_task_born() of the thread, as ids are used again */
@@ -112,6 +113,26 @@ struct pflow_sock {
 static inline u32 pflow_task_born(const struct task_struct *task)
 {
 	return (u32)READ_ONCE(task->start_time);
+}
+
+#define PFLOW_LATE_FOR	(HZ / 50)	/* a burst is read by then */
+#define PFLOW_LATE_SEEN	(HZ / 20)	/* a few times as long as looks at a socket are apart */
+
+/**
+ * pflow_sock_late() - do packets wait long in this socket's buffer?
+ * @entry: of it
+ *
+ * Late is what all looks have found so for %PFLOW_LATE_FOR, the last one a moment ago. Whoever
+ * looks keeps late_since no further back than that. Known while pf_filter looks at its packets.
+ *
+ * Context: any. Return: whether they do.
+ */
+static inline bool pflow_sock_late(const struct pflow_sock *entry)
+{
+	u32 since = READ_ONCE(entry->late_since);
+	u32 age = (u32)jiffies - since;
+
+	return since && age > PFLOW_LATE_FOR && age <= PFLOW_LATE_FOR + PFLOW_LATE_SEEN;
 }
 
 /**
@@ -238,6 +259,7 @@ static inline void pflow_load_renew(void)
  * @seen: jiffies when it was last seen receiving
  * @streams_at: the same from a TCP socket
  * @datagrams_at: the same from a UDP socket
+ * @late_at: jiffies when datagrams were last found to have waited long for it; 0: never
  * @rank: its own
  * @cpu: where it runs, or waits to
  * @stolen_ns: time that softirqs took from it while it ran, accumulated
@@ -257,6 +279,7 @@ struct pflow_thread {
 	u32 seen;
 	u32 streams_at;
 	u32 datagrams_at;
+	u32 late_at;
 	u8 rank;
 	u16 cpu;
 	u64 stolen_ns;

@@ -120,6 +120,7 @@ void pflow_thread_receives(u8 rank, bool stream)
 	if (READ_ONCE(thread->born) != pflow_task_born(current)) {
 		WRITE_ONCE(thread->streams_at, 0);
 		WRITE_ONCE(thread->datagrams_at, 0);
+		WRITE_ONCE(thread->late_at, 0);
 		WRITE_ONCE(thread->born, pflow_task_born(current));
 	}
 	WRITE_ONCE(thread->rank, rank);

@@ -10,7 +10,8 @@
  * it waits less.
  *
  * *Waiting.* A TCP receiver loses nothing when it has too little of the CPU: it waits, and
- * who asks it waits too. What counts is how much of the time it waits, and no more than
+ * who asks it waits too. So does a UDP receiver before its buffer is full: its datagrams are read
+ * late (judge.c). What counts is how much of the time it waits, and no more than
  * what less important receivers take of the CPU meanwhile and shedding would give back:
  * their own run time, and that part of softirqs which their packets would no longer cost.
  * So who waits for a disk, a peer or a task that computes is not harmed by packets.
@@ -385,6 +386,13 @@ static u32 as_loss(u32 share, u32 bearable)
 	return min_t(u64, div_u64((u64)share * LOSS_BEARABLE, bearable), PFLOW_ONE);
 }
 
+/* Does waiting keep this thread from what it is asked for? */
+static bool waiting_tells(const struct pflow_thread *thread)
+{
+	return pflow_lately(READ_ONCE(thread->streams_at)) ||
+	       pflow_within(READ_ONCE(thread->late_at), PFLOW_LATE_SEEN);
+}
+
 static void worst_wait(struct harm *worst, const struct usage *usage, const struct order *order,
 		       struct pflow_cut cut)
 {
@@ -398,8 +406,7 @@ static void worst_wait(struct harm *worst, const struct usage *usage, const stru
 		u32 bearable = max(READ_ONCE(thread->run) / WAIT_BEARABLE, WAIT_LEAST);
 
 		if (!pflow_thread_on(thread, usage->cpu) || wait <= bearable ||
-		    !to_be_helped(order, cut, level) ||
-		    !pflow_lately(READ_ONCE(thread->streams_at)))
+		    !to_be_helped(order, cut, level) || !waiting_tells(thread))
 			continue;
 		/* Idle moments in between are none that it could use. */
 		if (wait > KEPT_FROM)

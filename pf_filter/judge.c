@@ -20,6 +20,8 @@
 #include "../common/compat/compat.h"
 #include "filter.h"
 
+#define LATE_US		20000u	/* a default buffer is full by then of a busy receiver */
+
 /*
  * Is the receiver at it? A socket that nobody reads overflows too, but not
  * since others take the CPU.
@@ -90,12 +92,42 @@ static void take_room(struct pflow_sock *entry, u32 truesize)
 	WRITE_ONCE(entry->room, room - min(room, truesize));
 }
 
+/*
+ * What waits in a buffer is read late, though nothing is lost yet: late if it waits longer than
+ * LATE_US at the rate at which packets come.
+ */
+static void note_late(const struct filter_packet *packet)
+{
+	struct pflow_sock *entry = packet->entry;
+	u64 bytes_per_s = (u64)least_truesize(packet) * READ_ONCE(entry->rate);
+	u32 since = READ_ONCE(entry->late_since), now = (u32)jiffies ?: 1;
+	struct pflow_thread *thread;
+
+	if (packet->loopback || !bytes_per_s ||
+	    (u64)pflow_udp_waiting(packet->sk) * (USEC_PER_SEC / LATE_US) <= bytes_per_s) {
+		if (since)
+			WRITE_ONCE(entry->late_since, 0);
+		return;
+	}
+	if (!since || now - since > PFLOW_LATE_FOR + PFLOW_LATE_SEEN) {
+		WRITE_ONCE(entry->late_since, now);
+		return;
+	}
+	if (now - since <= PFLOW_LATE_FOR)
+		return;
+	WRITE_ONCE(entry->late_since, now - PFLOW_LATE_FOR - 1);
+	thread = pflow_thread_find(READ_ONCE(entry->pid));
+	if (thread)
+		WRITE_ONCE(thread->late_at, now);
+}
+
 /* B2, and what a full buffer tells of the receiver. */
 static enum filter_outcome judge_socket(const struct filter_packet *packet, u16 level)
 {
 	struct pflow_sock *entry = packet->entry;
 
 	note_socket_drops(entry, packet->full);
+	note_late(packet);
 	if (packet->full && !packet->loopback && receiving(entry))
 		filter_control_harm(entry, level, packet->packets);
 	if (!packet->full) {

@@ -706,7 +706,7 @@ static void account_slot(struct slot *slot)
 					   1, 100);
 	}
 	/* Who does not run meanwhile waits for something else, however full it all is. */
-	if (!also && !boost_fills(slot->sk)) {
+	if (!also && !boost_wanted(slot->sk)) {
 		slot->full_ticks = 0;
 	} else if (took_ns) {
 		slot->full_ticks++;

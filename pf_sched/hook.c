@@ -61,17 +61,39 @@ static u32 waiting(const struct sock *sk, u32 *size)
 	return bytes;
 }
 
-/**
- * boost_fills() - is a socket's buffer fuller than the threshold?
- * @sk: UDP or TCP; the caller holds it
- *
- * Context: any. Return: whether it is.
- */
-bool boost_fills(const struct sock *sk)
+static bool fills(const struct sock *sk)
 {
 	u32 size, bytes = waiting(sk, &size);
 
 	return pflow_fills(bytes, size, sched_knob(SCHED_KNOB_THRESHOLD));
+}
+
+/* Where pf_filter looks at packets it finds a queue that stands long before the buffer is full. */
+static bool late(const struct sock *sk)
+{
+	const struct pflow_sock *entry;
+	bool found;
+
+	if (sk->sk_protocol != IPPROTO_UDP)
+		return false;
+	rcu_read_lock();
+	entry = pflow_sock_find(sk);
+	found = entry && pflow_sock_late(entry);
+	rcu_read_unlock();
+	return found;
+}
+
+/**
+ * boost_wanted() - should this socket's receiver run sooner?
+ * @sk: UDP or TCP; the caller holds it
+ *
+ * The paper's condition (b), a buffer fuller than the threshold; or its packets wait long.
+ *
+ * Context: any. Return: whether it should.
+ */
+bool boost_wanted(const struct sock *sk)
+{
+	return fills(sk) || late(sk);
 }
 
 /* By type too: a raw socket bears the protocol and is no UDP socket. */
@@ -133,7 +155,7 @@ static void look(struct sock *sk)
 {
 	if (passed_over() || !ours(sk) || asked_lately(sk))
 		return;
-	if (boost_fills(sk))
+	if (boost_wanted(sk))
 		ask(sk);
 	else
 		this_cpu_inc(below);
@@ -165,7 +187,7 @@ static void notrace on_readable_hot(unsigned long ip, unsigned long parent_ip,
 /* Of UDP-Lite too; on 6.1 of IPv4 alone. */
 static void on_full(PFLOW_UDP_FAIL_ARGS)
 {
-	if (rc == -ENOMEM && ours(sk) && !asked_lately(sk) && boost_fills(sk))
+	if (rc == -ENOMEM && ours(sk) && !asked_lately(sk) && fills(sk))
 		ask(sk);
 }
 

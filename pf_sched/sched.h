@@ -143,7 +143,7 @@ void boost_status(struct seq_file *m);
 void boost_metrics(struct seq_file *m);
 
 /* hook.c */
-bool boost_fills(const struct sock *sk);
+bool boost_wanted(const struct sock *sk);
 int hook_setup(void);
 void hook_teardown(void);
 void hook_pressure(bool on);

@@ -62,6 +62,7 @@ server:
   pidfile: /run/nsd.pid
   xfrdfile: ""
   zonelistfile: /run/nsd.zones
+  rrl-ratelimit: 0
 remote-control:
   control-enable: no
 zone:
