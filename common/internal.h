@@ -85,7 +85,7 @@ struct pflow_inert {
 void pflow_inert_check(struct pflow_inert *inert);
 
 /* owner.c */
-void pflow_owner_holds(struct sock *sk, struct task_struct *task, u32 scan);
+void pflow_owner_holds(struct sock *sk, struct task_struct *task, u16 scan);
 void pflow_owner_accepts(struct sock *sk);
 void pflow_owner_receives(struct sock *sk);
 

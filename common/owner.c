@@ -79,7 +79,7 @@ static void note_prompt(const struct sock *sk, u8 rank)
  *
  * Context: RCU read side; preemption may be off.
  */
-void pflow_owner_holds(struct sock *sk, struct task_struct *task, u32 scan)
+void pflow_owner_holds(struct sock *sk, struct task_struct *task, u16 scan)
 {
 	struct pflow_sock *entry = pflow_sock_get(sk);
 	struct pflow_priority priority;

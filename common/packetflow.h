@@ -86,7 +86,8 @@ struct pflow_sock {
 	u32 last_received;		/* jiffies, by the owner */
 	u32 drained;			/* jiffies when a look found that somebody had received */
 	u32 late_since;			/* jiffies, see pflow_sock_late(); 0: not late */
-	u32 scan;			/* last scan that met it */
+	u16 late_looked;		/* low bits of jiffies when that was looked for */
+	u16 scan;			/* last scan that met it */
 	pid_t pid;			/* thread, initial pid namespace */
 	u32 born;			/* pflow_task_born() of the thread, as ids are used again */
 	const void *group;		/* scheduling group: compared, never followed */

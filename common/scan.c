@@ -24,7 +24,7 @@
 #define FILE_BATCH	256
 
 static DEFINE_MUTEX(scan_lock);
-static u32 scan_number;
+static u16 scan_number;
 static struct task_struct *tasks[TASK_BATCH];	/* not allocated: a scan must not fail */
 
 struct file_walk {

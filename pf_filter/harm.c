@@ -386,11 +386,15 @@ static u32 as_loss(u32 share, u32 bearable)
 	return min_t(u64, div_u64((u64)share * LOSS_BEARABLE, bearable), PFLOW_ONE);
 }
 
-/* Does waiting keep this thread from what it is asked for? */
+/*
+ * Does waiting keep this thread from what it is asked for? Who reads datagrams late and sleeps
+ * is slow by itself.
+ */
 static bool waiting_tells(const struct pflow_thread *thread)
 {
 	return pflow_lately(READ_ONCE(thread->streams_at)) ||
-	       pflow_within(READ_ONCE(thread->late_at), PFLOW_LATE_SEEN);
+	       (pflow_within(READ_ONCE(thread->late_at), PFLOW_LATE_SEEN) &&
+		awake_share(thread) >= AWAKE);
 }
 
 static void worst_wait(struct harm *worst, const struct usage *usage, const struct order *order,

@@ -94,15 +94,16 @@ static void take_room(struct pflow_sock *entry, u32 truesize)
 
 /*
  * What waits in a buffer is read late, though nothing is lost yet: late if it waits longer than
- * LATE_US at the rate at which packets come.
+ * LATE_US at the rate at which packets come. One look in a jiffy is enough.
  */
-static void note_late(const struct filter_packet *packet)
+static noinline void note_late(const struct filter_packet *packet)
 {
 	struct pflow_sock *entry = packet->entry;
 	u64 bytes_per_s = (u64)least_truesize(packet) * READ_ONCE(entry->rate);
 	u32 since = READ_ONCE(entry->late_since), now = (u32)jiffies ?: 1;
 	struct pflow_thread *thread;
 
+	WRITE_ONCE(entry->late_looked, (u16)jiffies);
 	if (packet->loopback || !bytes_per_s ||
 	    (u64)pflow_udp_waiting(packet->sk) * (USEC_PER_SEC / LATE_US) <= bytes_per_s) {
 		if (since)
@@ -127,7 +128,8 @@ static enum filter_outcome judge_socket(const struct filter_packet *packet, u16 
 	struct pflow_sock *entry = packet->entry;
 
 	note_socket_drops(entry, packet->full);
-	note_late(packet);
+	if (READ_ONCE(entry->late_looked) != (u16)jiffies)
+		note_late(packet);
 	if (packet->full && !packet->loopback && receiving(entry))
 		filter_control_harm(entry, level, packet->packets);
 	if (!packet->full) {

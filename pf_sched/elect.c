@@ -66,7 +66,7 @@ enum refusal {
 	REFUSED_CAP,
 	REFUSED_LEVER,
 	REFUSED_APART,
-	REFUSED_OUTRANKED,	/* somebody more important receives there and is not raised, or in vain */
+	REFUSED_OUTRANKED,	/* somebody more important there is not raised, or in vain */
 	REFUSED_UNKNOWN,	/* who receives was not seen lately */
 	REFUSALS,
 };

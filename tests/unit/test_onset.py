@@ -89,7 +89,7 @@ def test_each_onset_and_each_period_is_told_of() -> None:
     assert len(said) == 2 + 3 * onset.ONSETS + 2 + 3 * len(onset.PERIODS)
     assert said[2].split() == ["stock", "1", "0", "10", "50", "50", "+0.00%"]
     assert said[3].split() == ["stock", "2", "0", "10", "10", "20", "+0.00%"]
-    assert said[-1].split()[:6] == ["filter", "3", "s", "0.18%", "(0.18%-0.18%)", "0.18%"]
+    assert said[-1].split()[:6] == ["filter", "10", "s", "0.18%", "(0.18%-0.18%)", "0.18%"]
     assert report.section(found).count("<svg") == 1
     assert ",period 0.1.filter.lost,0,," in flat.text(found)
 
