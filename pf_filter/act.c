@@ -39,7 +39,7 @@ static noinline void pflow_drop_harm(struct filter_packet *packet)
 
 static noinline void pflow_drop_full(struct filter_packet *packet)
 {
-	pflow_udp_stats_add(packet->net, packet->v4, UDP_MIB_RCVBUFERRORS, packet->packets);
+	pflow_udp_stats_add(packet->home, packet->v4, UDP_MIB_RCVBUFERRORS, packet->packets);
 	drop_as(packet, PFLOW_DROP_FULL, SKB_DROP_REASON_SOCKET_RCVBUFF);
 }
 
@@ -56,7 +56,7 @@ static void filter_drop(struct filter_packet *packet, enum filter_outcome outcom
 		pflow_sk_drops_add(packet->sk, packet->packets);
 	else
 		atomic_add(packet->packets, &packet->entry->owed);
-	pflow_udp_stats_add(packet->net, packet->v4, UDP_MIB_INERRORS, packet->packets);
+	pflow_udp_stats_add(packet->home, packet->v4, UDP_MIB_INERRORS, packet->packets);
 	trace_early_drop(packet, outcome);
 	if (outcome == FILTER_DROP_OVERLOAD)
 		pflow_drop_overload(packet);

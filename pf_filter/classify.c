@@ -9,7 +9,8 @@
  * hook runs after destination NAT, so the address is final; it is checked to
  * be local, since a lookup by port alone would match forwarded packets. With a
  * VRF the packet passes here twice: the second time, when the device is the
- * VRF's, the lookup is right. Everything else passes untouched.
+ * VRF's, the lookup is right. What is forwarded to a socket in another namespace of this
+ * host counts as for this host (trail.c). Everything else passes untouched.
  *
  * Context: softirq, RCU read side (both held by the netfilter hook). The socket
  * found is a UDP socket, freed after a grace period, so it stays readable.
@@ -135,7 +136,7 @@ static enum filter_outcome find4(struct filter_packet *packet)
 	if (!packet->sk)
 		return FILTER_PASS_NO_RECEIVER;
 	if (!address_is_local(packet->net, skb->dev, iph->daddr))
-		return FILTER_PASS_NOT_HOST;
+		return FILTER_PASS_FORWARDED;
 	return FILTER_PASS;
 }
 
@@ -161,7 +162,7 @@ static enum filter_outcome find6(struct filter_packet *packet)
 	if (!packet->sk)
 		return FILTER_PASS_NO_RECEIVER;
 	if (!ipv6_chk_addr(packet->net, &ip6h->daddr, skb->dev, 0))
-		return FILTER_PASS_NOT_HOST;
+		return FILTER_PASS_FORWARDED;
 	return FILTER_PASS;
 }
 #else
@@ -272,8 +273,12 @@ static bool ipvs_serves(const struct nf_hook_state *state)
 
 static noinline enum filter_outcome find(struct filter_packet *packet)
 {
-	enum filter_outcome outcome = packet->v4 ? find4(packet) : find6(packet);
+	enum filter_outcome outcome;
 
+	packet->epoch = READ_ONCE(trails_epoch);
+	outcome = packet->v4 ? find4(packet) : find6(packet);
+	if (outcome == FILTER_PASS_NO_RECEIVER || outcome == FILTER_PASS_FORWARDED)
+		outcome = filter_follow(packet);
 	return outcome == FILTER_PASS ? find_entry(packet) : outcome;
 }
 
@@ -306,6 +311,7 @@ static enum filter_outcome filter_classify(struct filter_packet *packet,
 {
 	struct sk_buff *skb = packet->skb;
 	enum filter_outcome outcome;
+	enum meeting met;
 
 	if (skb->pkt_type != PACKET_HOST)
 		return FILTER_PASS_NOT_HOST;
@@ -315,10 +321,17 @@ static enum filter_outcome filter_classify(struct filter_packet *packet,
 	packet->packets = packet_count(skb, skb->len);
 	packet->loopback = state->in->flags & IFF_LOOPBACK;
 	packet->net = state->net;
+	packet->home = state->net;
 	outcome = packet->v4 ? parse4(packet) : parse6(packet);
 	if (outcome != FILTER_PASS)
 		return outcome;
 	if (ipvs_serves(state))
 		return FILTER_PASS_NOT_PLAIN;
-	return filter_recall(packet) ? FILTER_PASS : find(packet);
+	met = filter_meet(packet);
+	if (met == MET_AGAIN)
+		return FILTER_PASS_BEFORE;
+	outcome = filter_recall(packet) ? FILTER_PASS : find(packet);
+	if (unlikely(met == MET_TRACED) && outcome == FILTER_PASS && packet->home == packet->net)
+		filter_arrived(packet);
+	return outcome;
 }

@@ -61,7 +61,10 @@ static inline bool filter_exempt(u16 local_port, u16 remote_port, u32 rate)
 /**
  * struct filter_packet - a packet for one receiver of this host
  * @skb: its buffer; several packets where GRO merged them
- * @net: the namespace it arrived in
+ * @net: the namespace it is in
+ * @home: the namespace of its receiver, where known; this or another
+ * @home_iif: device by which it comes to another
+ * @epoch: trails_epoch before that was looked for
  * @sk: the receiving socket, held by RCU; NULL if only @entry is known
  * @entry: its entry in the shared table
  * @packets: how many the buffer carries
@@ -74,6 +77,9 @@ static inline bool filter_exempt(u16 local_port, u16 remote_port, u32 rate)
 struct filter_packet {
 	struct sk_buff *skb;
 	struct net *net;
+	struct net *home;
+	int home_iif;
+	u32 epoch;
 	struct sock *sk;
 	struct pflow_sock *entry;
 	unsigned int packets;
@@ -92,11 +98,14 @@ enum filter_outcome {
 	FILTER_PASS,			/* judged, and let through */
 	FILTER_PASS_EXEMPT,
 	FILTER_PASS_OTHER_PROTOCOL,	/* condition A */
-	FILTER_PASS_NOT_HOST,		/* broadcast, multicast, another's */
+	FILTER_PASS_NOT_HOST,		/* broadcast, multicast */
+	FILTER_PASS_FORWARDED,		/* another host's, or not known to be this one's */
 	FILTER_PASS_NOT_PLAIN,		/* fragment, IP options, bridged, malformed, IPVS */
 	FILTER_PASS_NO_RECEIVER,
 	FILTER_PASS_KERNEL_SOCKET,	/* a tunnel's */
 	FILTER_PASS_UNTRACKED,
+	FILTER_PASS_TRACED,		/* to see where it ends */
+	FILTER_PASS_BEFORE,		/* judged already, in another namespace */
 	FILTER_OUTCOMES,
 };
 
@@ -116,6 +125,15 @@ int filter_control_setup(void);
 void filter_control_teardown(void);
 void filter_control_status(struct seq_file *m);
 void filter_control_metrics(struct seq_file *m);
+
+/* trail.c */
+void filter_trails_forget_net(const struct net *net);
+void filter_trails_forget_address(const struct in6_addr *local, const u8 *hardware);
+void filter_trails_forget_hardware(const u8 *hardware);
+
+/* moves.c */
+int filter_moves_setup(void);
+void filter_moves_teardown(void);
 
 /* hook.c */
 void filter_looks(int cpu, u64 *dropped, u64 *passed);

@@ -34,10 +34,13 @@ static const char * const outcome_names[FILTER_OUTCOMES] = {
 	[FILTER_PASS_EXEMPT] = "exempt",
 	[FILTER_PASS_OTHER_PROTOCOL] = "other_protocol",
 	[FILTER_PASS_NOT_HOST] = "not_host",
+	[FILTER_PASS_FORWARDED] = "forwarded",
 	[FILTER_PASS_NOT_PLAIN] = "not_plain",
 	[FILTER_PASS_NO_RECEIVER] = "no_receiver",
 	[FILTER_PASS_KERNEL_SOCKET] = "kernel_socket",
 	[FILTER_PASS_UNTRACKED] = "untracked",
+	[FILTER_PASS_TRACED] = "traced",
+	[FILTER_PASS_BEFORE] = "judged_before",
 };
 
 /* All that can happen to a packet, as one function: see packet.c. */
@@ -140,8 +143,15 @@ static void net_stop(struct net *net)
 	mutex_unlock(&hooks_lock);
 }
 
+/* The kernel waits for a grace period after it. */
+static void net_going(struct net *net)
+{
+	filter_trails_forget_net(net);
+}
+
 static struct pernet_operations net_ops = {
 	.init = net_start,
+	.pre_exit = net_going,
 	.exit = net_stop,
 	.id = &filter_net_id,
 	.size = sizeof(struct filter_net),
@@ -179,6 +189,7 @@ void filter_hook_watch(bool on)
 int filter_hook_setup(void)
 {
 	hooks_wanted = false;
+	trails_setup();
 	return register_pernet_subsys(&net_ops);
 }
 

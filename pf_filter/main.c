@@ -13,15 +13,25 @@ static int filter_start(void)
 
 	if (err)
 		return err;
+	err = filter_moves_setup();
+	if (err)
+		goto control;
 	err = filter_hook_setup();
 	if (err)
-		filter_control_teardown();
+		goto moves;
+	return 0;
+
+moves:
+	filter_moves_teardown();
+control:
+	filter_control_teardown();
 	return err;
 }
 
 static void filter_stop(void)
 {
 	filter_hook_teardown();
+	filter_moves_teardown();
 	filter_control_teardown();
 }
 

@@ -8,6 +8,7 @@
 #include "order.c"
 #include "harm.c"
 #include "control.c"
+#include "trail.c"
 #include "recall.c"
 #include "classify.c"
 #include "judge.c"

@@ -35,9 +35,12 @@
  * @ports: source and destination port
  * @iif: device by which it came
  * @until: jiffies in which this is known to be so
+ * @home: namespace of the socket, at @epoch there
+ * @epoch: trails_epoch at that time
  */
 struct flow {
 	const struct net *net;
+	struct net *home;
 	const struct sock *sk;
 	u64 cookie;
 	__be32 remote;
@@ -45,6 +48,7 @@ struct flow {
 	u32 ports;
 	int iif;
 	u32 until;
+	u32 epoch;
 };
 
 static DEFINE_PER_CPU(struct flow [1 << SLOT_BITS], flows);
@@ -86,6 +90,8 @@ static void filter_remember(const struct filter_packet *packet)
 	flow->ports = ports_of(packet);
 	flow->iif = packet->skb->skb_iif;
 	flow->until = jiffies;
+	flow->home = packet->home;
+	flow->epoch = packet->epoch;
 }
 
 /**
@@ -106,6 +112,9 @@ static bool filter_recall(struct filter_packet *packet)
 	    flow->remote != iph->saddr || flow->local != iph->daddr ||
 	    flow->iif != packet->skb->skb_iif || flow->net != packet->net)
 		return false;
+	if (flow->epoch != READ_ONCE(trails_epoch))
+		return false;
+	packet->home = flow->home;
 	packet->entry = pflow_sock_find_as(flow->sk, flow->cookie);
 	return packet->entry;
 }
@@ -123,7 +132,7 @@ static bool filter_recall(struct filter_packet *packet)
 static bool filter_revive(struct filter_packet *packet)
 {
 	const struct pflow_sock *entry = packet->entry;
-	struct udp_hslot *slot = udp_hashslot(pflow_udp_table(packet->net), packet->net,
+	struct udp_hslot *slot = udp_hashslot(pflow_udp_table(packet->home), packet->home,
 					      packet->local_port);
 	unsigned int looked = 0;
 	struct sock *sk;

@@ -11,12 +11,14 @@
 
 #include <linux/ftrace.h>
 #include <linux/hrtimer.h>
+#include <linux/ip.h>
 #include <linux/kthread.h>
 #include <linux/memcontrol.h>
 #include <linux/netdevice.h>
 #include <linux/sched.h>
 #include <linux/skbuff.h>
 #include <linux/slab.h>
+#include <net/inet_dscp.h>
 #include <net/sock.h>
 #include <net/tcp.h>
 #include <net/udp.h>
@@ -214,6 +216,16 @@ static inline struct sock *pflow_udp6_lookup(struct net *net, const struct in6_a
 				 pflow_udp_table(net), NULL);
 #else
 	return __udp6_lib_lookup(net, saddr, sport, daddr, dport, dif, sdif, NULL);
+#endif
+}
+
+/* By 7.2 it has the DSCP in place of the TOS. */
+static inline void pflow_flow_tos(struct flowi4 *fl4, u8 tos)
+{
+#if defined(PFLOW_HAVE_FLOW_DSCP)
+	fl4->flowi4_dscp = inet_dsfield_to_dscp(tos);
+#else
+	fl4->flowi4_tos = tos & IPTOS_TOS_MASK & INET_DSCP_MASK;
 #endif
 }
 

@@ -29,3 +29,4 @@ ccflags-y += $(call pflow-has,'forward_threshold;',linux/udp.h,FORWARD_THRESHOLD
 ccflags-y += $(call pflow-has,'int tcp_space_from_win',net/tcp.h,TCP_SCALING_RATIO)
 ccflags-y += $(call pflow-has,'ftrace_regs_get_argument',linux/ftrace*.h,FTRACE_ARGUMENT)
 ccflags-y += $(call pflow-has,'u32 tcp_max_receive_window',net/tcp.h,TCP_MAX_RECEIVE_WINDOW)
+ccflags-y += $(call pflow-has,'flowi4_dscp',net/flow.h,FLOW_DSCP)

@@ -8,6 +8,9 @@ of them alone; offered up to MOST times that. On a kernel that lives for interru
 receiver starves: with all of the processor spent on packets that are dropped in the end,
 nothing is received any more.
 
+C1: the receivers of P1 in a container, behind a veth pair; C1-nat: behind destination NAT and a
+bridge, as Docker publishes a port.
+
 JSON, every list of receivers in their order of priority:
 
     experiment, kernel, version, clock, cpus, dilation, date, tool
@@ -22,15 +25,16 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 
-from experiments import runner, u1
+from experiments import containers, runner, u1
 from experiments.arms import OFF, arms
 from experiments.measure import Load, Run, measure
 from experiments.result import Json, arm_json, columns, heading, largest_gap, spread, subject
 from experiments.rules import ALONE_PPS
 from rig.guest import Guest
-from rig.traffic import LIGHT
+from rig.traffic import LIGHT, Light
 
 Say = Callable[[str], None]
 SECONDS = 2.0
@@ -38,6 +42,8 @@ SATURATION = float(ALONE_PPS)  # packets/s that the receiver of L1 takes alone
 MOST = 4
 CEILING = "shed-all"  # what the first can have by dropping
 ENOUGH = 0.99  # of what it can have
+CONTAINED_PPS = (4e3, 8e3, 12e3, 16e3, 24e3)
+CONTAINED_ARMS = f"stock,{CEILING},filter,all,threaded,nft-limit,tc-police"
 
 
 @dataclass(frozen=True)
@@ -48,6 +54,7 @@ class Sweep:
     load: Callable[[Guest, Say], Load]
     pps: Sequence[float]
     arms: str
+    place: Callable[[Guest], AbstractContextManager[Light]] = lambda guest: nullcontext(LIGHT)
 
 
 def livelock(guest: Guest, say: Say) -> Load:
@@ -61,6 +68,20 @@ EXPERIMENTS = {
         lambda guest, say: u1.U1,
         (4e3, 8e3, 12e3, 15e3, 18e3, 23e3),
         f"stock,{CEILING},filter,both,all",
+    ),
+    "C1": Sweep(
+        "the same in a container behind a veth pair",
+        lambda guest, say: u1.U1,
+        CONTAINED_PPS,
+        CONTAINED_ARMS,
+        containers.routed,
+    ),
+    "C1-nat": Sweep(
+        "the same in a container behind destination NAT and a bridge",
+        lambda guest, say: u1.U1,
+        CONTAINED_PPS,
+        CONTAINED_ARMS,
+        containers.published,
     ),
     "L1": Sweep(
         "one working receiver that is offered far more than it can take",
@@ -93,14 +114,15 @@ def run(
     chosen = arms(names)
     load = plan.load(guest, say)
     steps = []
-    for pps in rates:
-        one = replace(load, pps=pps)
-        say(f"{experiment}: {pps / 1e3:g} kpps to each")
+    with plan.place(guest) as tool:
+        for pps in rates:
+            one = replace(load, pps=pps)
+            say(f"{experiment}: {pps / 1e3:g} kpps to each")
 
-        def measured(arm: runner.Arm, one: Load = one) -> Run:
-            return measure(guest, arm, one, LIGHT, seconds)
+            def measured(arm: runner.Arm, one: Load = one) -> Run:
+                return measure(guest, arm, one, tool, seconds)
 
-        steps.append(Step(one, runner.interleaved(chosen, repeats, measured, runner.told, say)))
+            steps.append(Step(one, runner.interleaved(chosen, repeats, measured, runner.told, say)))
     return result_json(experiment, guest, steps)
 
 

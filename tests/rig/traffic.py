@@ -238,24 +238,34 @@ def on_sender_core(command: list[str]) -> list[str]:
     return command
 
 
-def await_bound(guest: Guest, protocol: str, port: int, timeout: float = 20.0) -> None:
-    """Wait until a socket of the guest is bound to the port."""
+def await_bound(
+    guest: Guest, protocol: str, port: int, timeout: float = 20.0, pid: int | str = "self"
+) -> None:
+    """Wait until a socket of the guest is bound to the port, in the namespace of that process."""
     timeout *= guest.dilation
     local = re.compile(rf":\s+[0-9A-F]+:{port:04X} ", re.MULTILINE)
     deadline = time.monotonic() + timeout
-    while not any(local.search(guest.read(f"/proc/net/{protocol}{v}")) for v in ("", "6")):
+    while not any(local.search(guest.read(f"/proc/{pid}/net/{protocol}{v}")) for v in ("", "6")):
         if time.monotonic() > deadline:
             raise TimeoutError(f"no socket of the guest was bound to {protocol} port {port}")
         time.sleep(0.05)
 
 
 class LightReceiver:
-    """udp_recv in a session of its own, as a service would be."""
+    """udp_recv in a session of its own, as a service would be; in a network namespace."""
 
     def __init__(
-        self, guest: Guest, port: int, nice: int, work: int, rcvbuf: int, sample_ms: int
+        self,
+        guest: Guest,
+        port: int,
+        nice: int,
+        work: int,
+        rcvbuf: int,
+        sample_ms: int,
+        inside: str = "",
     ) -> None:
-        command = [str(programs() / "udp_recv")]
+        command = ["nsenter", f"--net=/run/netns/{inside}"] if inside else []
+        command += [str(programs() / "udp_recv")]
         if work:
             command += ["-w", str(work)]
         if rcvbuf:
@@ -263,7 +273,7 @@ class LightReceiver:
         if sample_ms:
             command += ["-S", str(sample_ms)]
         self.process = guest.spawn([*command, str(port)], nice=nice, new_session=True)
-        await_bound(guest, "udp", port)
+        await_bound(guest, "udp", port, pid=self.process.pid)
 
     def finish(self) -> Received:
         self.process.signal()
@@ -276,8 +286,13 @@ class LightReceiver:
         )
 
 
+@dataclass(frozen=True)
 class Light:
-    name = "light"
+    """Its receivers may be in a network namespace of the guest, at an address of their own."""
+
+    name: str = "light"
+    inside: str = ""
+    at: str = GUEST4
 
     def receiver(
         self,
@@ -288,7 +303,7 @@ class Light:
         rcvbuf: int = 0,
         sample_ms: int = 0,
     ) -> Receiver:
-        return LightReceiver(guest, port, nice, work, rcvbuf, sample_ms)
+        return LightReceiver(guest, port, nice, work, rcvbuf, sample_ms, self.inside)
 
     def send(
         self,
@@ -298,7 +313,7 @@ class Light:
         sender: Sender = HERE,
         poisson: bool = False,
     ) -> Sent:
-        return Flood(flows, size, seconds, sender, poisson).end()
+        return Flood(flows, size, seconds, sender, poisson, self.at).end()
 
 
 class Flood:
@@ -311,12 +326,13 @@ class Flood:
         seconds: float,
         sender: Sender,
         poisson: bool = False,
+        at: str = GUEST4,
     ) -> None:
         self._flows, self._dilation = flows, sender.dilation
         self._seconds = seconds * sender.dilation
         command = [str(programs() / "udp_send"), *(["-P"] if poisson else [])]
         command += ["-d", sender.device] if sender.device else []
-        command += ["-s", str(size), "-t", str(self._seconds), GUEST4]
+        command += ["-s", str(size), "-t", str(self._seconds), at]
         command += [flow.dilated(self._dilation) for flow in flows]
         self._program = sender.start(command)
 

@@ -1,0 +1,510 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * Trail: in which namespace of this host the packets that it forwards end.
+ *
+ * A packet for a container passes the hook twice: in the namespace that has the card, where it
+ * is forwarded, and in the container's, where all of the work is done. Whose it is can only be
+ * told in the second, and should be known in the first. So now and then one that is forwarded
+ * is *traced*: let through, and met again as the same buffer, with the same header. Its
+ * destination then has a trail: what has the same destination will go the same way, and its
+ * socket is looked up there, as for a packet of one's own. Nothing is known of how the container
+ * is connected.
+ *
+ * A trail must never lead astray. Of two packets for one address the second goes where the first
+ * went, as long as nothing changes in between and the way does not depend on where they come
+ * from. So the trail ends with a change of routes in either namespace, as the routes that the
+ * kernel itself has cached do; of the neighbour or the bridge's port that has the address; and
+ * with the namespaces. It is not begun where rules choose the route, or where it has several paths, and
+ * not where the source or the destination is translated further on. It has to be confirmed
+ * by another traced packet every %CONFIRM_EVERY, and ends %TRAIL_LASTS after the last one
+ * that arrived. What filters and other rules further on do with a packet they would have done
+ * with one that is dropped here: that was not received either.
+ *
+ * What was judged here is not judged in the container again. What goes there from elsewhere on
+ * this host escapes judging as long as there is a trail; loopback's does, too.
+ *
+ * Slots are taken by destination and written under their lock, which the packet path only tries;
+ * where it fails, the packet is treated as if nothing were known. What ends trails holds the lock
+ * of each, softirqs off.
+ *
+ * Lifetimes: a trail's namespaces are followed under RCU. trail_forget_net() is called when a
+ * namespace has begun to go, and the kernel waits for a grace period before it is freed; a
+ * namespace that has begun to is not taken into a trail.
+ *
+ * Context: softirq, RCU read side, unless said otherwise.
+ */
+#include <linux/etherdevice.h>
+#include <linux/jhash.h>
+#include <net/ip6_fib.h>
+#include <net/ip6_route.h>
+#include <net/ip_fib.h>
+#include <net/nexthop.h>
+
+#include "../common/compat/compat.h"
+#include "filter.h"
+
+#define TRAIL_BITS	8
+#define TAGS		8		/* traced packets that may be under way at once */
+#define CONFIRM_EVERY	(HZ / 50)	/* with %TAGS, as long as a backlog may take */
+#define TRAIL_LASTS	HZ
+#define TRAIL_BEGINS	(HZ / 4)	/* so long a slot is left to who waits for the first */
+
+/**
+ * struct tag - what a traced packet is known by
+ * @skb: its buffer, an identity; NULL: none
+ * @id: of IPv4
+ * @check: of UDP
+ * @length: likewise
+ * @source: hash of its source address and port
+ */
+struct tag {
+	const struct sk_buff *skb;
+	u32 source;
+	__be16 id;
+	__sum16 check;
+	__be16 length;
+};
+
+/**
+ * struct trail - where the packets for one destination go
+ * @lock: of all below
+ * @outer: namespace that forwards them; NULL: this slot is free
+ * @home: namespace that receives them; NULL: not known yet
+ * @local: destination address; IPv4 as mapped address
+ * @port: destination port
+ * @tos: of IPv4, as routes may depend on it
+ * @routes: what those of @outer were known by when the packet traced last came
+ * @home_routes: what those of @home were known by when it last was confirmed
+ * @iif: device by which they come to @home
+ * @hardware: address to which they are sent there, where @ethernet
+ * @ethernet: whether they are sent to one
+ * @began: jiffies
+ * @traced: jiffies when a packet was traced last
+ * @confirmed: jiffies when one last arrived
+ * @last: the tag used last
+ * @tags: of those under way
+ */
+struct trail {
+	spinlock_t lock;
+	const struct net *outer;
+	struct net *home;
+	struct in6_addr local;
+	u16 port;
+	u8 tos;
+	bool ethernet;
+	u8 hardware[ETH_ALEN];
+	u64 routes;
+	u64 home_routes;
+	int iif;
+	u32 began;
+	u32 traced;
+	u32 confirmed;
+	unsigned int last;
+	struct tag tags[TAGS];
+};
+
+static struct trail trails[1 << TRAIL_BITS];
+static u32 trails_seed;
+static u32 trails_until;	/* jiffies until which there may be any */
+static u32 trails_epoch;	/* what was remembered before it changed is not to be followed */
+
+static struct in6_addr local_of(const struct filter_packet *packet)
+{
+	struct in6_addr local;
+
+	if (packet->v4)
+		ipv6_addr_set_v4mapped(ip_hdr(packet->skb)->daddr, &local);
+	else
+		local = ipv6_hdr(packet->skb)->daddr;
+	return local;
+}
+
+static u32 source_of(const struct filter_packet *packet)
+{
+	if (packet->v4)
+		return jhash_2words((__force u32)ip_hdr(packet->skb)->saddr,
+				    packet->remote_port, trails_seed);
+	return jhash2((const u32 *)&ipv6_hdr(packet->skb)->saddr, 4,
+		      trails_seed ^ packet->remote_port);
+}
+
+/* What a namespace's routes are known by: it changes when they do. */
+static u64 routes_of(struct net *net, bool v4)
+{
+	if (v4)
+		return rt_genid_ipv4(net);
+#if IS_ENABLED(CONFIG_IPV6)
+	/* The serial number tells of new ones, the count of those that are gone. */
+	return (u64)atomic_read(&net->ipv6.fib6_sernum) << 32 |
+	       data_race(net->ipv6.rt6_stats->fib_discarded_routes);
+#else
+	return 0;
+#endif
+}
+
+static u8 tos_of(const struct filter_packet *packet)
+{
+	return packet->v4 ? ip_hdr(packet->skb)->tos : 0;
+}
+
+/* The same in both namespaces; keyed, as strangers choose addresses. */
+static struct trail *trail_of(const struct filter_packet *packet)
+{
+	const struct sk_buff *skb = packet->skb;
+	u32 hash;
+
+	if (packet->v4)
+		hash = jhash_2words((__force u32)ip_hdr(skb)->daddr, packet->local_port,
+				    trails_seed);
+	else
+		hash = jhash2((const u32 *)&ipv6_hdr(skb)->daddr, 4,
+			      trails_seed ^ packet->local_port);
+	return &trails[hash >> (32 - TRAIL_BITS)];
+}
+
+static bool leads_to(const struct trail *trail, const struct filter_packet *packet)
+{
+	struct in6_addr local;
+
+	if (!trail->outer || trail->port != packet->local_port || trail->tos != tos_of(packet))
+		return false;
+	local = local_of(packet);
+	return ipv6_addr_equal(&trail->local, &local);
+}
+
+static bool trail_known(const struct trail *trail)
+{
+	return trail->home && pflow_within(trail->confirmed, TRAIL_LASTS);
+}
+
+/* What is under way may go either way. */
+static void trail_end(struct trail *trail)
+{
+	trail->home = NULL;
+	memset(trail->tags, 0, sizeof(trail->tags));
+}
+
+static void trail_begin(struct trail *trail, const struct filter_packet *packet)
+{
+	trail_end(trail);
+	trail->outer = packet->net;
+	trail->local = local_of(packet);
+	trail->port = packet->local_port;
+	trail->tos = tos_of(packet);
+	trail->began = jiffies;
+	trail->traced = (u32)jiffies - CONFIRM_EVERY - 1;
+}
+
+static struct tag tag_of(const struct filter_packet *packet)
+{
+	const struct sk_buff *skb = packet->skb;
+	unsigned int header = packet->v4 ? sizeof(struct iphdr) : sizeof(struct ipv6hdr);
+	struct udphdr buffer;
+	const struct udphdr *uh = skb_header_pointer(skb, skb_network_offset(skb) + header,
+						     sizeof(buffer), &buffer);
+
+	return (struct tag){
+		.skb = skb,
+		.source = source_of(packet),
+		.id = packet->v4 ? ip_hdr(skb)->id : 0,
+		.check = uh ? uh->check : 0,
+		.length = uh ? uh->len : 0,
+	};
+}
+
+static bool tag_same(const struct tag *one, const struct tag *other)
+{
+	return one->skb == other->skb && one->source == other->source && one->id == other->id && one->check == other->check &&
+	       one->length == other->length;
+}
+
+/* Does all that goes to this address go one way? */
+static bool one_way4(const struct filter_packet *packet)
+{
+	const struct iphdr *iph = ip_hdr(packet->skb);
+	struct flowi4 fl4 = {
+		.daddr = iph->daddr,
+		.saddr = iph->saddr,
+		.flowi4_iif = packet->skb->dev->ifindex,
+		.flowi4_scope = RT_SCOPE_UNIVERSE,
+	};
+	struct fib_result found = {};
+
+	pflow_flow_tos(&fl4, iph->tos);
+#if IS_ENABLED(CONFIG_IP_MULTIPLE_TABLES)
+	if (READ_ONCE(packet->net->ipv4.fib_has_custom_rules))
+		return false;
+#endif
+	return !fib_lookup(packet->net, &fl4, &found, 0) && found.type == RTN_UNICAST &&
+	       fib_info_num_path(found.fi) == 1;
+}
+
+#if IS_ENABLED(CONFIG_IPV6)
+static bool one_way6(const struct filter_packet *packet)
+{
+	const struct ipv6hdr *ip6h = ipv6_hdr(packet->skb);
+	struct flowi6 fl6 = {
+		.daddr = ip6h->daddr,
+		.saddr = ip6h->saddr,
+		.flowi6_iif = packet->skb->dev->ifindex,
+	};
+	const struct fib6_info *route;
+	const struct rt6_info *rt;
+	struct dst_entry *dst;
+	bool one;
+
+#if IS_ENABLED(CONFIG_IPV6_MULTIPLE_TABLES)
+	if (READ_ONCE(packet->net->ipv6.fib6_has_custom_rules))
+		return false;
+#endif
+	dst = ip6_route_lookup(packet->net, &fl6, packet->skb, 0);
+	rt = container_of(dst, struct rt6_info, dst);
+	route = rcu_dereference(rt->from);
+	one = !dst->error && route && !route->nh && !READ_ONCE(route->fib6_nsiblings) &&
+	      !(rt->rt6i_flags & RTF_LOCAL);
+	dst_release(dst);
+	return one;
+}
+#else
+static bool one_way6(const struct filter_packet *packet)
+{
+	return false;
+}
+#endif
+
+/* Whoever ends trails must see this one before the packet is on its way. */
+static void trails_awaited(void)
+{
+	WRITE_ONCE(trails_until, (u32)jiffies + TRAIL_LASTS);
+	smp_mb();	/* pairs with trails_any() */
+}
+
+static void trail_trace(struct trail *trail, const struct filter_packet *packet)
+{
+	trail->last = (trail->last + 1) % TAGS;
+	trail->tags[trail->last] = tag_of(packet);
+	trails_awaited();
+}
+
+/* Under the lock. */
+static enum filter_outcome follow(struct trail *trail, struct filter_packet *packet)
+{
+	u64 routes = routes_of(packet->net, packet->v4);
+
+	if (!leads_to(trail, packet) || trail->outer != packet->net) {
+		if (trail->outer && (trail_known(trail) ||
+				     pflow_within(trail->began, TRAIL_BEGINS)))
+			return FILTER_PASS_FORWARDED;
+		trail_begin(trail, packet);
+	}
+	if (trail->routes != routes) {
+		trail_end(trail);
+		trail->routes = routes;
+	}
+	if (!pflow_within(trail->traced, CONFIRM_EVERY)) {
+		trail->traced = jiffies;
+		if (!(packet->v4 ? one_way4(packet) : one_way6(packet))) {
+			trail->home = NULL;
+			return FILTER_PASS_FORWARDED;
+		}
+		trail_trace(trail, packet);
+		return FILTER_PASS_TRACED;
+	}
+	if (!trail_known(trail) || routes_of(trail->home, packet->v4) != trail->home_routes)
+		return FILTER_PASS_FORWARDED;
+	packet->home = trail->home;
+	packet->home_iif = trail->iif;
+	return FILTER_PASS;
+}
+
+/**
+ * filter_follow() - find the receiver of a packet that is not for this namespace
+ * @packet: parsed; @home and @sk are filled in
+ *
+ * Return: %FILTER_PASS if it is known, or what the packet is let through as.
+ */
+static enum filter_outcome filter_follow(struct filter_packet *packet)
+{
+	struct sk_buff *skb = packet->skb;
+	struct trail *trail = trail_of(packet);
+	enum filter_outcome outcome;
+
+	if (IS_ENABLED(CONFIG_PREEMPT_RT) || packet->loopback || !spin_trylock(&trail->lock))
+		return FILTER_PASS_FORWARDED;
+	outcome = follow(trail, packet);
+	spin_unlock(&trail->lock);
+	if (outcome != FILTER_PASS)
+		return outcome;
+	if (packet->v4)
+		packet->sk = pflow_udp4_lookup(packet->home, ip_hdr(skb)->saddr,
+					       htons(packet->remote_port), ip_hdr(skb)->daddr,
+					       htons(packet->local_port), packet->home_iif, 0);
+	else
+		packet->sk = pflow_udp6_lookup(packet->home, &ipv6_hdr(skb)->saddr,
+					       htons(packet->remote_port), &ipv6_hdr(skb)->daddr,
+					       htons(packet->local_port), packet->home_iif, 0);
+	return packet->sk ? FILTER_PASS : FILTER_PASS_NO_RECEIVER;
+}
+
+/* What a packet turned out to be that is at the end of a trail, perhaps. */
+enum meeting {
+	MET_FIRST,	/* judge it */
+	MET_TRACED,	/* judge it, and confirm */
+	MET_AGAIN,	/* judged where this host first saw it */
+};
+
+static struct tag *tag_find(struct trail *trail, const struct filter_packet *packet)
+{
+	struct tag tag = tag_of(packet);
+	unsigned int i;
+
+	for (i = 0; i < TAGS; i++)
+		if (tag_same(&trail->tags[i], &tag))
+			return &trail->tags[i];
+	return NULL;
+}
+
+static noinline enum meeting meet(const struct filter_packet *packet)
+{
+	struct trail *trail = trail_of(packet);
+	enum meeting met = MET_FIRST;
+
+	if (!spin_trylock(&trail->lock))
+		return MET_FIRST;
+	if (leads_to(trail, packet) && trail->outer != packet->net) {
+		if (tag_find(trail, packet))
+			met = MET_TRACED;
+		else if (trail->home == packet->net && trail_known(trail))
+			met = MET_AGAIN;
+	}
+	spin_unlock(&trail->lock);
+	return met;
+}
+
+/**
+ * filter_meet() - was this packet seen before, in another namespace?
+ * @packet: parsed
+ *
+ * Return: what it is.
+ */
+static enum meeting filter_meet(const struct filter_packet *packet)
+{
+	if (likely(time_after32((u32)jiffies, READ_ONCE(trails_until))))
+		return MET_FIRST;
+	return meet(packet);
+}
+
+/**
+ * filter_arrived() - a traced packet has a receiver here
+ * @packet: traced, and classified
+ */
+static noinline void filter_arrived(const struct filter_packet *packet)
+{
+	const struct sk_buff *skb = packet->skb;
+	struct trail *trail = trail_of(packet);
+	struct tag *tag;
+
+	if (!spin_trylock(&trail->lock))
+		return;
+	tag = leads_to(trail, packet) ? tag_find(trail, packet) : NULL;
+	if (!tag)
+		goto out;
+	tag->skb = NULL;
+	trail->home = NULL;
+	if (inet_sdif(skb) || !check_net(packet->net))
+		goto out;
+	trail->home = packet->net;
+	trail->home_routes = routes_of(packet->net, packet->v4);
+	trail->iif = skb->skb_iif;
+	trail->confirmed = jiffies;
+	trail->ethernet = skb->dev->type == ARPHRD_ETHER && skb_mac_header_was_set(skb);
+	if (trail->ethernet)
+		ether_addr_copy(trail->hardware, eth_hdr(skb)->h_dest);
+	trails_awaited();
+out:
+	spin_unlock(&trail->lock);
+}
+
+/* Events end trails, of which there mostly are none. */
+static bool trails_any(void)
+{
+	smp_mb();	/* pairs with trails_awaited() */
+	return !time_after32((u32)jiffies, READ_ONCE(trails_until));
+}
+
+/**
+ * filter_trails_forget_net() - end all trails from and to a namespace
+ * @net: it begins to go; it is freed a grace period after this
+ *
+ * Context: process.
+ */
+void filter_trails_forget_net(const struct net *net)
+{
+	struct trail *trail;
+
+	for (trail = trails; trail < trails + ARRAY_SIZE(trails); trail++) {
+		spin_lock_bh(&trail->lock);
+		if (trail->outer == net || trail->home == net) {
+			trail_end(trail);
+			trail->outer = NULL;
+		}
+		spin_unlock_bh(&trail->lock);
+	}
+	WRITE_ONCE(trails_epoch, trails_epoch + 1);
+}
+
+/**
+ * filter_trails_forget_address() - a neighbour was found, moved, or is gone
+ * @local: its address; IPv4 as mapped address
+ * @hardware: where it is now, %ETH_ALEN bytes
+ *
+ * Context: any but hard interrupt.
+ */
+void filter_trails_forget_address(const struct in6_addr *local, const u8 *hardware)
+{
+	struct trail *trail;
+
+	if (!trails_any())
+		return;
+	for (trail = trails; trail < trails + ARRAY_SIZE(trails); trail++) {
+		spin_lock_bh(&trail->lock);
+		if (trail->outer && ipv6_addr_equal(&trail->local, local) &&
+		    !(trail->ethernet && ether_addr_equal(trail->hardware, hardware)))
+			trail_end(trail);
+		spin_unlock_bh(&trail->lock);
+	}
+}
+
+/**
+ * filter_trails_forget_hardware() - a bridge found a hardware address, at another port perhaps
+ * @hardware: it, %ETH_ALEN bytes
+ *
+ * Context: any but hard interrupt.
+ */
+void filter_trails_forget_hardware(const u8 *hardware)
+{
+	struct trail *trail;
+
+	if (!trails_any())
+		return;
+	for (trail = trails; trail < trails + ARRAY_SIZE(trails); trail++) {
+		spin_lock_bh(&trail->lock);
+		if (trail->home && trail->ethernet && ether_addr_equal(trail->hardware, hardware))
+			trail_end(trail);
+		spin_unlock_bh(&trail->lock);
+	}
+}
+
+/* Before any packet is looked at. */
+static void trails_setup(void)
+{
+	struct trail *trail;
+
+	trails_seed = get_random_u32();
+	trails_until = (u32)jiffies - 1;
+	for (trail = trails; trail < trails + ARRAY_SIZE(trails); trail++) {
+		spin_lock_init(&trail->lock);
+		trail_end(trail);
+		trail->outer = NULL;
+	}
+}
