@@ -1,0 +1,305 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Receivers in containers: judged where the host first sees the packet, and never by mistake.
+
+A container is another namespace of the same guest, behind a veth pair of the host, which forwards
+to it what another machine sends. The container's socket is full and nobody reads it. What is
+dropped for it by the host never comes to the container's device.
+"""
+
+import json
+import socket
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+from inside import inside, mark
+from inside.net import SMALL, Namespace, Peer, Pressure, drain, drops, ip, pressure, udp, udp_errors
+from inside.suite import begin, dropped, early, entry, observed, passed, setting, wait_for
+
+PORT = 5000
+MANY = 200
+APART = 0.03  # seconds; longer than from one traced packet to the next
+LARGE = 4 << 20
+SERVICE4, SERVICE6 = "10.50.0.9", "fd50::9"
+PACKET = b"x" * 300
+
+
+def nft(rules: str) -> None:
+    subprocess.run(["nft", "-f", "-"], input=rules, text=True, check=True)
+
+
+def forwarding() -> None:
+    """Have this namespace be a router."""
+    Path("/proc/sys/net/ipv4/ip_forward").write_text("1")
+    Path("/proc/sys/net/ipv6/conf/all/forwarding").write_text("1")
+
+
+def came(where: Namespace) -> int:
+    """Packets that came to the container's device."""
+    with where:
+        listing = ["ip", "-json", "-statistics", "link", "show", "eth0"]
+        (found,) = json.loads(subprocess.run(listing, capture_output=True, check=True).stdout)
+    return int(found["stats64"]["rx"]["packets"])
+
+
+def socket_in(where: Namespace, address: str, rcvbuf: int = SMALL) -> socket.socket:
+    with where:
+        return udp(address, PORT, rcvbuf)
+
+
+@contextmanager
+def sending(peer: Peer, to: str, sources: int = 1) -> Iterator[Callable[[int], None]]:
+    """Send so many, in turn from so many ports."""
+    v6 = ":" in to
+    outs = [peer.udp(peer.theirs6 if v6 else peer.theirs4) for _ in range(sources)]
+
+    def send(packets: int) -> None:
+        for i in range(packets):
+            outs[i % sources].sendto(PACKET, (to, PORT))
+
+    with ExitStack() as stack:
+        for out in outs:
+            stack.enter_context(out)
+        yield send
+
+
+def learn(send: Callable[[int], None], pod: Namespace, pressing: Pressure) -> None:
+    """Send until next to nothing comes to the container any more."""
+
+    def known() -> bool:
+        pressing.raise_()
+        send(1)
+        time.sleep(APART)
+        before = came(pod)
+        send(MANY)
+        return came(pod) - before < MANY / 10
+
+    wait_for(known)
+
+
+class Routed:
+    """A container that the host routes an address to."""
+
+    def __init__(self, number: int, service: bool = True) -> None:
+        self.pod = Peer(number)
+        with self.pod:
+            ip(f"address add {SERVICE4}/32 dev lo\naddress add {SERVICE6}/128 dev lo nodad\n")
+        if service:
+            self.serve()
+
+    def serve(self) -> None:
+        ip(f"route replace {SERVICE4}/32 via {self.pod.theirs4}\n")
+        ip(f"route replace {SERVICE6}/128 via {self.pod.theirs6}\n")
+
+
+@mark.parametrize("sources", [1, 50])
+@mark.parametrize("to", [SERVICE4, SERVICE6])
+@inside()
+def test_a_container_is_judged_by_the_host(to: str, sources: int) -> None:
+    """All counts are the container's, too, and no packet is counted twice."""
+    forwarding()
+    peer, one = Peer(), Routed(2)
+    sock = socket_in(one.pod, to)
+    with pressure() as pressing, sending(peer, to, sources) as send:
+        learn(send, one.pod, pressing)
+        with one.pod:
+            before = (drops(sock), early(sock), udp_errors(":" in to)[0])
+        begin()
+        arrived = came(one.pod)
+        send(MANY)
+        with one.pod:
+            after = (drops(sock), early(sock), udp_errors(":" in to)[0])
+        assert [b - a for a, b in zip(before, after, strict=True)] == [MANY] * 3
+        assert came(one.pod) - arrived <= 2  # those that are traced
+        assert dropped()["socket_full"] == MANY
+
+
+@inside()
+def test_who_is_not_full_is_let_through_and_judged_once() -> None:
+    forwarding()
+    peer, one = Peer(), Routed(2)
+    sock = socket_in(one.pod, SERVICE4)
+    with pressure() as pressing, sending(peer, SERVICE4) as send:
+        learn(send, one.pod, pressing)
+        drain(sock)
+        sock.close()
+        sock = socket_in(one.pod, SERVICE4, LARGE)
+        with one.pod:
+            assert entry(sock)  # it is tracked from here on
+        pressing.raise_()
+        begin()
+        send(MANY)
+        assert len(drain(sock)) == MANY
+        told = passed()
+        assert told["judged"] <= MANY + 2 and told["judged_before"] > MANY * 0.9, told
+
+
+@inside()
+def test_what_is_spared_and_observed_is_so_in_containers() -> None:
+    forwarding()
+    peer, one = Peer(), Routed(2)
+    sock = socket_in(one.pod, SERVICE4)
+    with pressure() as pressing, sending(peer, SERVICE4) as send:
+        learn(send, one.pod, pressing)
+        for knob, value, back in (
+            ("filter/mode", "observe", "enforce"),
+            ("filter/exempt", f"{PORT}", "53,67,68,123,319,320,546,547"),
+        ):
+            with setting(knob, value, back):
+                pressing.raise_()
+                begin()
+                arrived = came(one.pod)
+                send(MANY)
+                assert came(one.pod) - arrived == MANY, knob
+                assert dropped()["socket_full"] == 0, knob
+        assert drops(sock) > 2 * MANY
+        assert observed()["socket_full"] == 0
+
+
+@inside()
+def test_what_goes_to_other_machines_is_untouched() -> None:
+    """As long as no socket here is known to be theirs, which needs a namespace of this one."""
+    forwarding()
+    peer = Peer()
+    ip("link add away type dummy\nlink set away up\naddress add 10.90.0.1/24 dev away\n")
+    ip("neighbour replace 10.90.0.9 lladdr 02:90:00:00:00:09 dev away\n")
+    listing = ["ip", "-json", "-statistics", "link", "show", "away"]
+
+    def left() -> int:
+        (found,) = json.loads(subprocess.run(listing, capture_output=True, check=True).stdout)
+        return int(found["stats64"]["tx"]["packets"])
+
+    with pressure() as pressing, sending(peer, "10.90.0.9") as send:
+        before = left()
+        begin()
+        for _ in range(10):
+            pressing.raise_()
+            send(MANY)
+        assert left() - before == 10 * MANY
+        assert passed()["forwarded"] > 9 * MANY
+
+
+@contextmanager
+def routes() -> Iterator[tuple[str, Namespace, Namespace, Callable[[], None]]]:
+    """Another container has the address, too, and the route is changed."""
+    one, other = Routed(2), Routed(3, service=False)
+    yield SERVICE4, one.pod, other.pod, other.serve
+
+
+@contextmanager
+def rules() -> Iterator[tuple[str, Namespace, Namespace, Callable[[], None]]]:
+    """A rule sends them elsewhere by what no one asked for before."""
+    one, other = Routed(2), Routed(3, service=False)
+    ip(f"route add {SERVICE4}/32 via {other.pod.theirs4} table 7\n")
+    yield SERVICE4, one.pod, other.pod, lambda: ip("rule add from 10.1.0.0/24 lookup 7\n")
+
+
+@contextmanager
+def nat() -> Iterator[tuple[str, Namespace, Namespace, Callable[[], None]]]:
+    """Destination NAT leads to another one; flows that are known go on to where they went."""
+    one, other = Routed(2, service=False), Routed(3, service=False)
+    for number in 2, 3:
+        nft(f"table ip nat{number} {{ chain in {{ type nat hook prerouting priority dstnat; }}; }}")
+    nft(f"add rule ip nat2 in udp dport {PORT} dnat to {one.pod.theirs4}")
+
+    def change() -> None:
+        nft(f"flush chain ip nat2 in\nadd rule ip nat2 in udp dport {PORT} dnat to 10.3.0.2")
+        subprocess.run(["conntrack", "-D", "-p", "udp"], capture_output=True, check=False)
+
+    yield "10.1.0.1", one.pod, other.pod, change
+
+
+class Bridged(Namespace):
+    """A container on the host's bridge."""
+
+    def __init__(self, port: str, mac: str) -> None:
+        super().__init__()
+        ip(
+            f"link add {port} type veth peer name eth0 address {mac} netns {self.path}\n"
+            f"link set {port} master br0 up\n"
+        )
+        with self:
+            ip("link set eth0 up\naddress add 10.60.0.2/24 dev eth0\n")
+            ip("route add default via 10.60.0.1\n")
+
+    def speak(self) -> None:
+        """Have the bridge find it."""
+        with self, udp("10.60.0.2") as out:
+            out.sendto(b"here", ("10.60.0.1", 9))
+
+
+MACS = "02:60:00:00:00:02", "02:60:00:00:00:03"
+
+
+def bridge() -> None:
+    ip("link add br0 type bridge forward_delay 0\nlink set br0 up\n")
+    ip("address add 10.60.0.1/24 dev br0\n")
+
+
+@contextmanager
+def neighbours() -> Iterator[tuple[str, Namespace, Namespace, Callable[[], None]]]:
+    """Another one on the bridge takes the address over."""
+    bridge()
+    one, other = (Bridged(f"p{i}", mac) for i, mac in enumerate(MACS))
+    told = "neighbour replace 10.60.0.2 lladdr {} dev br0\n"
+    ip(told.format(MACS[0]))
+    one.speak()
+    yield "10.60.0.2", one, other, lambda: ip(told.format(MACS[1]))
+
+
+@contextmanager
+def ports() -> Iterator[tuple[str, Namespace, Namespace, Callable[[], None]]]:
+    """Another one has even the hardware address, and the bridge finds it at another port."""
+    bridge()
+    one, other = (Bridged(f"p{i}", MACS[0]) for i in range(2))
+    ip(f"neighbour replace 10.60.0.2 lladdr {MACS[0]} dev br0\n")
+    one.speak()
+    yield "10.60.0.2", one, other, other.speak
+
+
+MOVES = {f.__name__: f for f in (routes, rules, nat, neighbours, ports)}
+
+
+@mark.parametrize("move", list(MOVES))
+@inside()
+def test_who_has_moved_gets_every_packet(move: str) -> None:
+    """The first is full, and stays; from the change on all belongs to the other one."""
+    forwarding()
+    peer = Peer()
+    with MOVES[move]() as (to, one, other, change):
+        full = socket_in(one, "0.0.0.0")
+        free = socket_in(other, "0.0.0.0", LARGE)
+        with pressure() as pressing, sending(peer, to) as send:
+            learn(send, one, pressing)
+            lost = drops(full)
+            drain(free)
+            change()
+            send(MANY)
+            assert len(drain(free)) == MANY
+            assert drops(full) == lost
+
+
+@inside()
+def test_a_container_that_starts_anew_gets_every_packet() -> None:
+    """With the same address and port, in the same moment."""
+    forwarding()
+    peer = Peer()
+    with pressure() as pressing, sending(peer, "10.60.0.2") as send:
+        bridge()
+        ip(f"neighbour replace 10.60.0.2 lladdr {MACS[0]} dev br0\n")
+        for i in range(5):
+            pod = Bridged(f"p{i}", MACS[0])
+            pod.speak()
+            free = socket_in(pod, "0.0.0.0", LARGE)
+            send(MANY)
+            assert len(drain(free)) == MANY
+            free.close()
+            full = socket_in(pod, "0.0.0.0")
+            with pod:
+                assert entry(full)
+            learn(send, pod, pressing)
+            full.close()
+            ip(f"link delete p{i}\n")
+            pod.close()
