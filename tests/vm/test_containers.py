@@ -7,7 +7,9 @@ dropped for it by the host never comes to the container's device.
 """
 
 import json
+import os
 import socket
+import struct
 import subprocess
 import time
 from collections.abc import Callable, Iterator
@@ -28,6 +30,26 @@ PACKET = b"x" * 300
 
 def nft(rules: str) -> None:
     subprocess.run(["nft", "-f", "-"], input=rules, text=True, check=True)
+
+
+RTM_NEWROUTE, RTM_NEWNEIGH, RTM_NEWRULE = 24, 28, 32
+NLM_F_REQUEST, NLM_F_ACK, NLM_F_REPLACE, NLM_F_CREATE = 1, 4, 0x100, 0x400
+
+
+def netlink(kind: int, head: bytes, **attributes: bytes) -> None:
+    """What `ip` would ask for, in much less time; attributes as a<number>."""
+    body = head
+    for name, value in attributes.items():
+        one = struct.pack("HH", 4 + len(value), int(name[1:])) + value
+        body += one.ljust((len(one) + 3) & ~3, b"\0")
+    flags = NLM_F_REQUEST | NLM_F_ACK | NLM_F_REPLACE | NLM_F_CREATE
+    if kind == RTM_NEWRULE:
+        flags &= ~NLM_F_REPLACE
+    with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, socket.NETLINK_ROUTE) as kernel:
+        kernel.send(struct.pack("IHHII", 16 + len(body), kind, flags, 1, 0) + body)
+        (error,) = struct.unpack_from("i", kernel.recv(8192), 16)
+    if error:
+        raise OSError(-error, os.strerror(-error))
 
 
 def forwarding() -> None:
@@ -185,7 +207,10 @@ def test_what_goes_to_other_machines_is_untouched() -> None:
 def routes() -> Iterator[tuple[str, Namespace, Namespace, Callable[[], None]]]:
     """Another container has the address, too, and the route is changed."""
     one, other = Routed(2), Routed(3, service=False)
-    yield SERVICE4, one.pod, other.pod, other.serve
+    # A unicast route, of the main table, as one that an administrator has made.
+    head = struct.pack("8BI", socket.AF_INET, 32, 0, 0, 254, 3, 0, 1, 0)
+    there = {"a1": socket.inet_aton(SERVICE4), "a5": socket.inet_aton(other.pod.theirs4)}
+    yield SERVICE4, one.pod, other.pod, lambda: netlink(RTM_NEWROUTE, head, **there)
 
 
 @contextmanager
@@ -193,7 +218,9 @@ def rules() -> Iterator[tuple[str, Namespace, Namespace, Callable[[], None]]]:
     """A rule sends them elsewhere by what no one asked for before."""
     one, other = Routed(2), Routed(3, service=False)
     ip(f"route add {SERVICE4}/32 via {other.pod.theirs4} table 7\n")
-    yield SERVICE4, one.pod, other.pod, lambda: ip("rule add from 10.1.0.0/24 lookup 7\n")
+    head = struct.pack("8BI", socket.AF_INET, 0, 24, 0, 7, 0, 0, 1, 0)
+    source = {"a2": socket.inet_aton("10.1.0.0")}
+    yield SERVICE4, one.pod, other.pod, lambda: netlink(RTM_NEWRULE, head, **source)
 
 
 @contextmanager
@@ -218,10 +245,11 @@ class Bridged(Namespace):
         super().__init__()
         ip(
             f"link add {port} type veth peer name eth0 address {mac} netns {self.path}\n"
-            f"link set {port} master br0 up\n"
+            f"link set {port} master br0 addrgenmode none up\n"
         )
         with self:
-            ip("link set eth0 up\naddress add 10.60.0.2/24 dev eth0\n")
+            # What it says of itself would let the bridge find it.
+            ip("link set eth0 addrgenmode none up\naddress add 10.60.0.2/24 dev eth0\n")
             ip("route add default via 10.60.0.1\n")
 
     def speak(self) -> None:
@@ -243,10 +271,12 @@ def neighbours() -> Iterator[tuple[str, Namespace, Namespace, Callable[[], None]
     """Another one on the bridge takes the address over."""
     bridge()
     one, other = (Bridged(f"p{i}", mac) for i, mac in enumerate(MACS))
-    told = "neighbour replace 10.60.0.2 lladdr {} dev br0\n"
-    ip(told.format(MACS[0]))
+    ip(f"neighbour replace 10.60.0.2 lladdr {MACS[0]} dev br0\n")
     one.speak()
-    yield "10.60.0.2", one, other, lambda: ip(told.format(MACS[1]))
+    permanent = 0x80
+    head = struct.pack("BxHiHBB", socket.AF_INET, 0, socket.if_nametoindex("br0"), permanent, 0, 0)
+    there = {"a1": socket.inet_aton("10.60.0.2"), "a2": bytes.fromhex(MACS[1].replace(":", ""))}
+    yield "10.60.0.2", one, other, lambda: netlink(RTM_NEWNEIGH, head, **there)
 
 
 @contextmanager
@@ -275,10 +305,14 @@ def test_who_has_moved_gets_every_packet(move: str) -> None:
             learn(send, one, pressing)
             lost = drops(full)
             drain(free)
+            # One that is traced just before: what is still known is known for a while.
+            send(2)
+            lost += 2
+            begin()
             change()
             send(MANY)
-            assert len(drain(free)) == MANY
-            assert drops(full) == lost
+            got, told = len(drain(free)), (dropped(), passed())
+            assert (got, drops(full)) == (MANY, lost), (got, drops(full) - lost, told)
 
 
 @inside()
