@@ -212,12 +212,13 @@ void pflow_modules_pressure(bool pressure, bool watch)
 	struct pflow_module *module;
 
 	mutex_lock(&told_lock);
-	list_for_each_entry(module, &told, told) {
-		if (module->pressure)
-			module->pressure(pressure);
+	/* Attaching probes waits for all CPUs, and packets need no probes to be shed. */
+	list_for_each_entry(module, &told, told)
 		if (module->watch)
 			module->watch(watch);
-	}
+	list_for_each_entry(module, &told, told)
+		if (module->pressure)
+			module->pressure(pressure);
 	mutex_unlock(&told_lock);
 }
 

@@ -23,17 +23,19 @@
  * does not pay, it *rests*: drops at a socket, and squeezes, do not make it look again for a
  * while. On PREEMPT_RT there are many of these, as time counts in which a softirq was preempted.
  *
- * A worker wakes ten times a second and reads a few counters; at peace every ten
+ * A thread wakes ten times a second and reads a few counters; at peace every ten
  * seconds, and when somebody reads the table, it has packets counted for a moment, so
  * that owners and rates are known before they are needed. A CPU without idle time is
  * no sign of overload, but one that receivers may have to wait for their turn.
  *
  * Context: NAPI polls run with softirqs off, drops at a socket in softirq or
  * process context; these probes touch their own CPU's data. The rest is a
- * worker, unbound and of high priority, since the CPU in question is the last
- * one on which it would get to run.
+ * thread of a real-time class, as the CPU in question is the last one on which another would get
+ * to run, above all before receivers that pf_sched has raised there. What takes its time is left
+ * to a worker: to attach and detach, and to scan.
  */
 #include <linux/kernel_stat.h>
+#include <linux/kthread.h>
 #include <linux/netdevice.h>
 #include <linux/sched/clock.h>
 #include <linux/tick.h>
@@ -83,9 +85,22 @@ struct seen {
 
 static DEFINE_PER_CPU(struct seen, seen);
 
-static void estimator(struct work_struct *work);
-static DECLARE_DELAYED_WORK(estimator_work, estimator);
+static struct kthread_worker *thread;
+static void estimator(struct kthread_work *work);
+static struct kthread_delayed_work estimator_work;
 static struct workqueue_struct *queue;
+static void follow(struct work_struct *work);
+static DECLARE_WORK(follow_work, follow);
+
+/* What the estimator wants: as pflow_probes_watch() and pflow_threads_watch(), and a scan. */
+static struct {
+	bool watch;
+	bool needed;
+	bool note;
+	bool measure;
+	bool scan;
+} wanted;
+
 static bool sampling;
 static bool sample_asked;
 static bool learn_asked;
@@ -129,7 +144,7 @@ void pflow_load_raise(int cpu)
 	if (!READ_ONCE(load->watch))
 		WRITE_ONCE(load->since, (u32)jiffies);
 	WRITE_ONCE(load->pressed, 1);
-	mod_delayed_work(queue, &estimator_work, 0);
+	kthread_mod_delayed_work(thread, &estimator_work, 0);
 }
 EXPORT_SYMBOL_GPL(pflow_load_raise);
 
@@ -467,7 +482,18 @@ static bool learning(bool pressed, bool busy)
 	return now - last_learnt <= LEARN_FOR;
 }
 
-static void estimator(struct work_struct *work)
+/* Do what the estimator wants and has no time for. */
+static void follow(struct work_struct *work)
+{
+	pflow_probes_watch(READ_ONCE(wanted.watch), READ_ONCE(wanted.needed));
+	pflow_threads_watch(READ_ONCE(wanted.note), READ_ONCE(wanted.measure));
+	if (xchg(&wanted.scan, false)) {
+		pflow_scan();
+		WRITE_ONCE(last_scan, (u32)jiffies);
+	}
+}
+
+static void estimator(struct kthread_work *work)
 {
 	static bool before;	/* was there pressure */
 	static struct cpumask cpus;	/* the busy ones; one estimator runs at a time */
@@ -482,20 +508,21 @@ static void estimator(struct work_struct *work)
 		last_busy = get_jiffies_64();
 	lately = get_jiffies_64() - last_pressed <= MEASURE_FOR;
 	pflow_modules_pressure(busy || pressed, lately || sampling);
-	pflow_probes_watch(learn || sampling, learn);
-	pflow_threads_watch(get_jiffies_64() - last_busy <= MEASURE_FOR, lately);
+	WRITE_ONCE(wanted.watch, learn || sampling);
+	WRITE_ONCE(wanted.needed, learn);
+	WRITE_ONCE(wanted.note, get_jiffies_64() - last_busy <= MEASURE_FOR);
+	WRITE_ONCE(wanted.measure, lately);
+	if (due(READ_ONCE(last_scan), pressed && !before ? SCAN_APART : SCAN_EVERY))
+		WRITE_ONCE(wanted.scan, true);
+	queue_work(queue, &follow_work);
 	if (busy)
 		look_for_waiting();
-	if (due(last_scan, pressed && !before ? SCAN_APART : SCAN_EVERY)) {
-		pflow_scan();
-		last_scan = jiffies;
-	}
 	if (pflow_batch_step(&cpus))
 		delay = BEGAN;
 	else
 		delay = sampling && !pressed ? msecs_to_jiffies(SAMPLE_MS) : PERIOD;
 	before = pressed;
-	queue_delayed_work(queue, &estimator_work, delay);
+	kthread_queue_delayed_work(thread, &estimator_work, delay);
 }
 
 /**
@@ -507,7 +534,7 @@ void pflow_overload_sample(void)
 {
 	WRITE_ONCE(sample_asked, true);
 	WRITE_ONCE(last_sample, (u32)jiffies - SAMPLE_EVERY - 1);
-	mod_delayed_work(queue, &estimator_work, 0);
+	kthread_mod_delayed_work(thread, &estimator_work, 0);
 	msleep_interruptible(SAMPLE_MS + SAMPLE_MS / 2);
 }
 
@@ -524,6 +551,13 @@ int pflow_overload_setup(void)
 	queue = alloc_workqueue("packetflow", WQ_UNBOUND | WQ_HIGHPRI, 0);
 	if (!queue)
 		return -ENOMEM;
+	thread = kthread_run_worker(0, "packetflow");
+	if (IS_ERR(thread)) {
+		err = PTR_ERR(thread);
+		goto queue;
+	}
+	sched_set_fifo(thread->task);
+	kthread_init_delayed_work(&estimator_work, estimator);
 	for_each_possible_cpu(cpu) {
 		memset(per_cpu_ptr(&pflow_load, cpu), 0, sizeof(struct pflow_load));
 		memset(per_cpu_ptr(&seen, cpu), 0, sizeof(struct seen));
@@ -533,7 +567,7 @@ int pflow_overload_setup(void)
 	}
 	err = pflow_batch_setup();
 	if (err)
-		goto queue;
+		goto thread;
 	err = register_trace_napi_poll(on_napi_poll, NULL);
 	if (err)
 		goto batch;
@@ -547,17 +581,20 @@ int pflow_overload_setup(void)
 	last_busy = get_jiffies_64() - MEASURE_FOR - 1;
 	last_pressed = last_busy;
 	last_scan = (u32)jiffies - SCAN_EVERY - 1;
-	queue_delayed_work(queue, &estimator_work, 0);
+	kthread_queue_delayed_work(thread, &estimator_work, 0);
 	return 0;
 
 napi_poll:
 	unregister_trace_napi_poll(on_napi_poll, NULL);
 	tracepoint_synchronize_unregister();
-	cancel_delayed_work_sync(&estimator_work);
+	kthread_cancel_delayed_work_sync(&estimator_work);
+	cancel_work_sync(&follow_work);
 	pflow_probes_watch(false, false);
 	pflow_threads_watch(false, false);
 batch:
 	pflow_batch_teardown();
+thread:
+	kthread_destroy_worker(thread);
 queue:
 	destroy_workqueue(queue);
 	return err;
@@ -566,7 +603,7 @@ queue:
 /**
  * pflow_overload_teardown() - stop watching
  *
- * Context: process, may sleep. No probe and no worker runs when it returns.
+ * Context: process, may sleep. No probe, thread or worker runs when it returns.
  */
 void pflow_overload_teardown(void)
 {
@@ -576,7 +613,9 @@ void pflow_overload_teardown(void)
 	unregister_trace_napi_poll(on_napi_poll, NULL);
 	tracepoint_synchronize_unregister();
 	/* Nothing raises any more, so the work cannot be queued again. */
-	cancel_delayed_work_sync(&estimator_work);
+	kthread_cancel_delayed_work_sync(&estimator_work);
+	kthread_destroy_worker(thread);
+	cancel_work_sync(&follow_work);
 	destroy_workqueue(queue);
 	pflow_batch_teardown();
 	for_each_possible_cpu(cpu)

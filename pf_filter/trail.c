@@ -34,6 +34,7 @@
  * Context: softirq, RCU read side, unless said otherwise.
  */
 #include <linux/etherdevice.h>
+#include <linux/hash.h>
 #include <linux/jhash.h>
 #include <net/ip6_fib.h>
 #include <net/ip6_route.h>
@@ -44,8 +45,8 @@
 #include "filter.h"
 
 #define TRAIL_BITS	8
-#define TAGS		8		/* traced packets that may be under way at once */
-#define CONFIRM_EVERY	(HZ / 50)	/* with %TAGS, as long as a backlog may take */
+#define TAG_BITS	4
+#define CONFIRM_EVERY	(HZ / 25)	/* with so many tags, longer than a backlog takes */
 #define TRAIL_LASTS	HZ
 #define TRAIL_BEGINS	(HZ / 4)	/* so long a slot is left to who waits for the first */
 
@@ -81,8 +82,7 @@ struct tag {
  * @began: jiffies
  * @traced: jiffies when a packet was traced last
  * @confirmed: jiffies when one last arrived
- * @last: the tag used last
- * @tags: of those under way
+ * @tags: of those under way, by their buffers
  */
 struct trail {
 	spinlock_t lock;
@@ -99,8 +99,7 @@ struct trail {
 	u32 began;
 	u32 traced;
 	u32 confirmed;
-	unsigned int last;
-	struct tag tags[TAGS];
+	struct tag tags[1 << TAG_BITS];
 };
 
 static struct trail trails[1 << TRAIL_BITS];
@@ -212,6 +211,12 @@ static struct tag tag_of(const struct filter_packet *packet)
 	};
 }
 
+/* Where a packet's tag is, or would be. */
+static struct tag *tag_at(struct trail *trail, const struct sk_buff *skb)
+{
+	return &trail->tags[hash_ptr(skb, TAG_BITS)];
+}
+
 static bool tag_same(const struct tag *one, const struct tag *other)
 {
 	return one->skb == other->skb && one->source == other->source && one->id == other->id && one->check == other->check &&
@@ -281,8 +286,7 @@ static void trails_awaited(void)
 
 static void trail_trace(struct trail *trail, const struct filter_packet *packet)
 {
-	trail->last = (trail->last + 1) % TAGS;
-	trail->tags[trail->last] = tag_of(packet);
+	*tag_at(trail, packet->skb) = tag_of(packet);
 	trails_awaited();
 }
 
@@ -355,13 +359,12 @@ enum meeting {
 
 static struct tag *tag_find(struct trail *trail, const struct filter_packet *packet)
 {
-	struct tag tag = tag_of(packet);
-	unsigned int i;
+	struct tag *found = tag_at(trail, packet->skb), tag;
 
-	for (i = 0; i < TAGS; i++)
-		if (tag_same(&trail->tags[i], &tag))
-			return &trail->tags[i];
-	return NULL;
+	if (likely(found->skb != packet->skb))
+		return NULL;
+	tag = tag_of(packet);
+	return tag_same(found, &tag) ? found : NULL;
 }
 
 static noinline enum meeting meet(const struct filter_packet *packet)

@@ -39,12 +39,13 @@ import re
 import textwrap
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from experiments import services, u1, web
+from experiments import containers, services, u1, web
 from experiments.arms import Arm
 from experiments.chart import INK, PALE, bare, save
 from experiments.measure import measure
@@ -109,6 +110,7 @@ class Setup:
     pps: float
     nices: Sequence[int] = u1.U1.nices
     web: bool = False
+    contained: bool = False  # the receivers, as in C1
     work: int = 0
     working: bool = False  # work is found out, as for U1w
     on: float = 0.0
@@ -188,7 +190,8 @@ def run_u1(guest: Guest, setup: Setup, traced: Traced, say: Callable[[str], None
         sample_ms=SAMPLE_MS,
     )
     say(f"trace: {setup.arm}, {setup.pps / 1e3:g} kpps to each, {work} loops a packet")
-    found = measure(guest, traced, load, LIGHT, setup.seconds)
+    with containers.routed(guest) if setup.contained else nullcontext(LIGHT) as tool:
+        found = measure(guest, traced, load, tool, setup.seconds)
     assert found.sent and found.sent.start_ns is not None
     start = found.sent.start_ns / 1e9
     return {

@@ -22,7 +22,7 @@ from inside.suite import begin, dropped, early, entry, observed, passed, setting
 
 PORT = 5000
 MANY = 200
-APART = 0.03  # seconds; longer than from one traced packet to the next
+APART = 0.05  # seconds; longer than from one traced packet to the next
 LARGE = 4 << 20
 SERVICE4, SERVICE6 = "10.50.0.9", "fd50::9"
 PACKET = b"x" * 300
