@@ -22,6 +22,7 @@ class Mutant:
 B2, UNTOUCHED = "vm/test_b2.py::", "vm/test_untouched.py::"
 OVERLOAD, SCHED = "vm/test_overload.py::", "vm/test_sched.py::"
 HARM = "vm/test_harm.py::"
+MOVED = "vm/test_containers.py::test_who_has_moved_gets_every_packet"
 
 MUTANTS = [
     Mutant(
@@ -222,7 +223,7 @@ MUTANTS = [
     Mutant(
         "InErrors not told of early drops",
         "pf_filter/act.c",
-        "pflow_udp_stats_add(packet->net, packet->v4, UDP_MIB_INERRORS, packet->packets);",
+        "pflow_udp_stats_add(packet->home, packet->v4, UDP_MIB_INERRORS, packet->packets);",
         "",
         B2 + "test_every_lost_packet_is_accounted_for",
     ),
@@ -778,5 +779,33 @@ MUTANTS = [
         "#define POINT		8",
         "#define POINT		4",
         HARM + "test_a_few_lost_packets_a_second_count_where_few_come",
+    ),
+    Mutant(
+        "trails outlive a change of routes",
+        "pf_filter/trail.c",
+        "if (trail->routes != routes) {",
+        "if (false) {",
+        MOVED,
+    ),
+    Mutant(
+        "trails outlive a neighbour's move",
+        "pf_filter/moves.c",
+        "	filter_trails_forget_address(&local, hardware);\n",
+        "",
+        MOVED,
+    ),
+    Mutant(
+        "trails outlive a move to another port",
+        "pf_filter/moves.c",
+        "		filter_trails_forget_hardware(fdb->addr);",
+        "		return NOTIFY_OK;",
+        MOVED,
+    ),
+    Mutant(
+        "judged in the host and in the container",
+        "pf_filter/classify.c",
+        "if (met == MET_AGAIN)",
+        "if (false)",
+        "vm/test_containers.py::test_who_is_not_full_is_let_through_and_judged_once",
     ),
 ]

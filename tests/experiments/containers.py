@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Receivers in a container: a network namespace of the guest, and how packets get there."""
+"""Receivers in containers: network namespaces of the guest, and how packets get there."""
 
 from __future__ import annotations
 
@@ -9,68 +9,73 @@ from contextlib import contextmanager
 from rig.guest import Guest
 from rig.traffic import Light
 
-NAME = "pod"
-HOST4, POD4 = "10.88.0.1", "10.88.0.2"
-HOST_MAC, POD_MAC = "02:88:00:00:00:01", "02:88:00:00:00:02"
+PODS = ("pod", "pod2")
+HOST4, POD4S = "10.88.0.1", ("10.88.0.2", "10.88.0.3")
 FORWARD = "/proc/sys/net/ipv4/ip_forward"
 PORTS = "5000-5002"
 
-# What has the host's address of the container's network: its end of the pair, or a bridge.
-ROUTED = f"""
-ip link set {NAME}0 up && ip address add {HOST4}/24 dev {NAME}0
-"""
+# What has the host's address of the containers' network: its end of the pair, or a bridge.
+ROUTED = f"ip link set pod0 up && ip address add {HOST4}/24 dev pod0"
 BRIDGED = f"""
-ip link add {NAME}br address {HOST_MAC} type bridge && ip link set {NAME}0 master {NAME}br
-ip link set {NAME}0 up && ip link set {NAME}br up && ip address add {HOST4}/24 dev {NAME}br
-"""
-# As Docker publishes a port.
-TRANSLATED = f"""
-nft -f - <<'END'
-table ip {NAME} {{
-    chain in {{
-        type nat hook prerouting priority dstnat;
-        iif eth0 udp dport {PORTS} dnat to {POD4}
-    }}
-}}
-END
+ip link add podbr type bridge && ip link set podbr up && ip address add {HOST4}/24 dev podbr
+for end in pod0 pod20; do
+  [ ! -e /sys/class/net/$end ] || ip link set $end master podbr up
+done
 """
 
 
-def _made(connected: str) -> str:
-    return f"""
-set -e
-ip netns add {NAME}
-ip link add {NAME}0 address {HOST_MAC} type veth peer name eth0 address {POD_MAC} netns {NAME}
-{connected}
-ip -netns {NAME} link set lo up
-ip -netns {NAME} link set eth0 up
-ip -netns {NAME} address add {POD4}/24 dev eth0
-ip -netns {NAME} route add default via {HOST4}
+def _published(*rules: str) -> str:
+    """Destination NAT of what comes to the card, as Docker publishes ports."""
+    chain = "".join(f"iif eth0 {rule}; " for rule in rules)
+    hook = "type nat hook prerouting priority dstnat;"
+    return f"nft 'table ip pod {{ chain in {{ {hook} {chain}}}; }}'"
+
+
+def _made(pods: int, connected: str) -> str:
+    one = """
+ip netns add {0}
+ip link add {0}0 type veth peer name eth0 netns {0}
+ip -netns {0} link set lo up
+ip -netns {0} link set eth0 up
+ip -netns {0} address add {1}/24 dev eth0
+ip -netns {0} route add default via {2}
 """
+    made = [one.format(PODS[i], POD4S[i], HOST4) for i in range(pods)]
+    return "\n".join(["set -e", *made, connected])
 
 
 @contextmanager
-def _container(guest: Guest, connected: str) -> Iterator[None]:
+def _containers(guest: Guest, pods: int, *connected: str) -> Iterator[None]:
     before = guest.read(FORWARD).strip()
     guest.write(FORWARD, "1")
-    guest.run(_made(connected))
+    guest.run(_made(pods, "\n".join(connected)))
     try:
         yield
     finally:
-        guest.run(f"ip netns delete {NAME}")
-        guest.run(f"ip link delete {NAME}0; ip link delete {NAME}br; nft delete table ip {NAME};:")
+        for pod in PODS[:pods]:
+            guest.run(f"ip netns delete {pod}; ip link delete {pod}0; :")
+        guest.run("ip link delete podbr; nft delete table ip pod; :")
         guest.write(FORWARD, before)
 
 
 @contextmanager
 def routed(guest: Guest) -> Iterator[Light]:
-    """Behind a veth pair, to an address that the host routes there."""
-    with _container(guest, ROUTED):
-        yield Light(inside=NAME, at=POD4)
+    """One behind a veth pair, at an address that the host routes there."""
+    with _containers(guest, 1, ROUTED):
+        yield Light(inside=PODS[0], at=POD4S[0])
 
 
 @contextmanager
 def published(guest: Guest) -> Iterator[Light]:
-    """On a bridge, behind destination NAT."""
-    with _container(guest, BRIDGED + TRANSLATED):
-        yield Light(inside=NAME)
+    """One on a bridge, behind destination NAT."""
+    rule = _published(f"udp dport {PORTS} dnat to {POD4S[0]}")
+    with _containers(guest, 1, BRIDGED, rule):
+        yield Light(inside=PODS[0])
+
+
+@contextmanager
+def neighbours(guest: Guest, port: int) -> Iterator[Light]:
+    """Two on a bridge; one has a server at that port, the other one receives datagrams."""
+    rules = f"tcp dport {port} dnat to {POD4S[0]}", f"udp dport {PORTS} dnat to {POD4S[1]}"
+    with _containers(guest, 2, BRIDGED, _published(*rules)):
+        yield Light(inside=PODS[1])

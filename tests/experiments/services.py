@@ -3,7 +3,7 @@
 
 nginx asked by wrk (W1): one worker and a short fixed answer, by CONNECTIONS connections at a time;
 each asks again as soon as it is answered. Its connections are kept alive, or there is a new one for
-each request. Redis asked by redis-benchmark (K1) in the same way, over connections that are kept.
+each request. In C2 it is in a container, and the floods go to another one. Redis asked by redis-benchmark (K1) in the same way, over connections that are kept.
 nsd asked by dnsperf (D1): over UDP, and so many queries a second, whether answered or not.
 
 All times are the guest's. The time to an answer is that of who asks. wrk's begins when the request
@@ -24,12 +24,15 @@ import csv
 import re
 import time
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from functools import partial
 from typing import Protocol
 
+from experiments import containers
 from rig.guest import OTHERS, Guest
 from rig.link import GUEST4
-from rig.traffic import await_bound, sender
+from rig.traffic import LIGHT, Light, await_bound, sender
 
 CONNECTIONS = 4
 PATIENCE = 10.0  # to connect first, of wrk
@@ -49,7 +52,7 @@ events {{ worker_connections 64; }}
 http {{
   access_log off;
   keepalive_requests 1000000000;
-  server {{ listen {GUEST4}:{WEB_PORT}; location / {{ return 200 "served\\n"; }} }}
+  server {{ listen {WEB_PORT}; location / {{ return 200 "served\\n"; }} }}
 }}
 """
 NSD = f"""\
@@ -116,6 +119,8 @@ class Service:
     parts: Sequence[Part]
     start: Callable[[Guest], Server]
     ask: Callable[[Guest, Part, int], Answers]
+    # Where the receivers are that are flooded.
+    place: Callable[[Guest], AbstractContextManager[Light]] = lambda guest: nullcontext(LIGHT)
 
 
 def spare(guest: Guest) -> None:
@@ -134,7 +139,7 @@ class Program:
     ) -> None:
         """children: processes that it makes of itself, which must be there."""
         self._first = guest.spawn(command, new_session=True)
-        await_bound(guest, proto, port)
+        await_bound(guest, proto, port, pid=self._first.pid)
         self.worker = self._wait(guest, 1 + children)
 
     def _wait(self, guest: Guest, number: int, timeout: float = 20.0) -> int:
@@ -151,10 +156,14 @@ class Program:
         self._first.wait()
 
 
-def nginx(guest: Guest) -> Server:
+def nginx(guest: Guest, *inside: str) -> Server:
     guest.write("/run/nginx.conf", NGINX)
-    command = ["nginx", "-e", "/run/nginx.log", "-c", "/run/nginx.conf"]
+    command = [*inside, "nginx", "-e", "/run/nginx.log", "-c", "/run/nginx.conf"]
     return Program(guest, command, "tcp", WEB_PORT, 1)
+
+
+def contained_nginx(guest: Guest) -> Server:
+    return nginx(guest, "nsenter", f"--net=/run/netns/{containers.PODS[0]}")
 
 
 def nsd(guest: Guest) -> Server:
@@ -286,4 +295,13 @@ K1 = Service(
     redis,
     by_redis_benchmark,
 )
-SERVICES = {service.name: service for service in (W1, D1, K1)}
+C2 = Service(
+    "C2",
+    "nginx of nice 0 in a container, asked by wrk",
+    WEB_PORT,
+    [Part("kept alive", floods) for floods in (True, False)],
+    contained_nginx,
+    by_wrk,
+    partial(containers.neighbours, port=WEB_PORT),
+)
+SERVICES = {service.name: service for service in (W1, D1, K1, C2)}

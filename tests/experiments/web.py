@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""W1, D1, K1: a server of nice 0 beside floods of datagrams to receivers of nice 10.
+"""W1, D1, K1, C2: a server of nice 0 beside floods of datagrams to receivers of nice 10.
 
 The servers, and who asks them, are in services.py. The parts: ways to ask, beside the floods, or
 beside receivers that nobody floods. Who asks is on another processor than who floods.
@@ -40,7 +40,7 @@ from experiments.mixed import datagrams
 from experiments.result import Json, closing_json, columns, heading, largest_gap, spread, subject
 from experiments.services import Answers, Part, Service
 from rig.guest import Guest
-from rig.traffic import LIGHT, Flood, Flow, Received, Sent, sender
+from rig.traffic import Flood, Flow, Received, Sent, sender
 
 BESIDE = "with and without floods to nice 10"
 FLOODED = (5001, 5002)
@@ -77,9 +77,9 @@ def measure(
     flows: Sequence[Flow] = FLOWS,
 ) -> Run:
     """Have the server asked beside the floods; the guest is left as it was."""
-    with arm(guest, (service.port, *FLOODED)):
+    with service.place(guest) as tool, arm(guest, (service.port, *FLOODED)):
         server = service.start(guest)
-        receivers = [LIGHT.receiver(guest, port, nice=LOW) for port in FLOODED]
+        receivers = [tool.receiver(guest, port, nice=LOW) for port in FLOODED]
         arm.started(guest, [server.worker, *(one.process.pid for one in receivers)])
         before = lost(guest)
         lasts = WARM_UP + ASKED_BEFORE + seconds + 2 * services.PATIENCE  # it is stopped before
