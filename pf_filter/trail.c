@@ -14,11 +14,11 @@
  * went, as long as nothing changes in between and the way does not depend on where they come
  * from. So the trail ends with a change of routes in either namespace, as the routes that the
  * kernel itself has cached do; of the neighbour or the bridge's port that has the address; and
- * with the namespaces. It is not begun where rules choose the route, or where it has several paths, and
- * not where the source or the destination is translated further on. It has to be confirmed
- * by another traced packet every %CONFIRM_EVERY, and ends %TRAIL_LASTS after the last one
- * that arrived. What filters and other rules further on do with a packet they would have done
- * with one that is dropped here: that was not received either.
+ * with the namespaces. It is not begun where rules choose the route, or where it has several
+ * paths, and not where the source or the destination is translated further on. Every
+ * %CONFIRM_EVERY another packet is traced; where it arrives elsewhere, the trail leads there, and
+ * %TRAIL_LASTS after the last one that arrived it ends. What filters further on would drop is
+ * not received anyway.
  *
  * What was judged here is not judged in the container again. What goes there from elsewhere on
  * this host escapes judging as long as there is a trail; loopback's does, too.
@@ -68,7 +68,7 @@ struct tag {
 
 /**
  * struct trail - where the packets for one destination go
- * @lock: of all below
+ * @lock: of the rest
  * @outer: namespace that forwards them; NULL: this slot is free
  * @home: namespace that receives them; NULL: not known yet
  * @local: destination address; IPv4 as mapped address
@@ -85,7 +85,7 @@ struct tag {
  * @tags: of those under way, by their buffers
  */
 struct trail {
-	spinlock_t lock;
+	spinlock_t lock;	/* of the rest */
 	const struct net *outer;
 	struct net *home;
 	struct in6_addr local;
@@ -130,15 +130,15 @@ static u32 source_of(const struct filter_packet *packet)
 /* What a namespace's routes are known by: it changes when they do. */
 static u64 routes_of(struct net *net, bool v4)
 {
-	if (v4)
-		return rt_genid_ipv4(net);
 #if IS_ENABLED(CONFIG_IPV6)
-	/* The serial number tells of new ones, the count of those that are gone. */
-	return (u64)atomic_read(&net->ipv6.fib6_sernum) << 32 |
-	       data_race(net->ipv6.rt6_stats->fib_discarded_routes);
-#else
-	return 0;
+	if (!v4) {
+		u64 made = atomic_read(&net->ipv6.fib6_sernum);
+
+		/* Written plainly; an older value is as good as having looked before. */
+		return made << 32 | data_race(net->ipv6.rt6_stats->fib_discarded_routes);
+	}
 #endif
+	return rt_genid_ipv4(net);
 }
 
 static u8 tos_of(const struct filter_packet *packet)
@@ -219,8 +219,8 @@ static struct tag *tag_at(struct trail *trail, const struct sk_buff *skb)
 
 static bool tag_same(const struct tag *one, const struct tag *other)
 {
-	return one->skb == other->skb && one->source == other->source && one->id == other->id && one->check == other->check &&
-	       one->length == other->length;
+	return one->skb == other->skb && one->source == other->source && one->id == other->id &&
+	       one->check == other->check && one->length == other->length;
 }
 
 /* Does all that goes to this address go one way? */

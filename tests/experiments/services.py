@@ -3,7 +3,8 @@
 
 nginx asked by wrk (W1): one worker and a short fixed answer, by CONNECTIONS connections at a time;
 each asks again as soon as it is answered. Its connections are kept alive, or there is a new one for
-each request. In C2 it is in a container, and the floods go to another one. Redis asked by redis-benchmark (K1) in the same way, over connections that are kept.
+each request. In C2 it is in a container, and the floods go to another one. Redis asked by
+redis-benchmark (K1) in the same way, over connections that are kept.
 nsd asked by dnsperf (D1): over UDP, and so many queries a second, whether answered or not.
 
 All times are the guest's. The time to an answer is that of who asks. wrk's begins when the request

@@ -201,7 +201,8 @@ class Receiver(Protocol):
 
 
 class Tool(Protocol):
-    name: str
+    @property
+    def name(self) -> str: ...
 
     def receiver(
         self,
@@ -495,6 +496,6 @@ def send_bulk(ports: Sequence[int], seconds: float, sender: Sender = HERE) -> in
     return Streams(ports, seconds, sender).end()
 
 
-LIGHT: Tool = Light()
+LIGHT = Light()
 IPERF3: Tool = Iperf3()
-TOOLS = {tool.name: tool for tool in (LIGHT, IPERF3)}
+TOOLS: dict[str, Tool] = {tool.name: tool for tool in (LIGHT, IPERF3)}
