@@ -65,6 +65,7 @@ static inline bool filter_exempt(u16 local_port, u16 remote_port, u32 rate)
  * @home: the namespace of its receiver, where known; this or another
  * @home_iif: device by which it comes to another
  * @epoch: trails_epoch before that was looked for
+ * @routes: what the routes of both were known by then, where @home is another
  * @sk: the receiving socket, held by RCU; NULL if only @entry is known
  * @entry: its entry in the shared table
  * @packets: how many the buffer carries
@@ -80,6 +81,7 @@ struct filter_packet {
 	struct net *home;
 	int home_iif;
 	u32 epoch;
+	u64 routes;
 	struct sock *sk;
 	struct pflow_sock *entry;
 	unsigned int packets;

@@ -37,6 +37,7 @@
  * @until: jiffies in which this is known to be so
  * @home: namespace of the socket, at @epoch there
  * @epoch: trails_epoch at that time
+ * @routes: what the routes to another namespace were known by then
  */
 struct flow {
 	const struct net *net;
@@ -49,6 +50,7 @@ struct flow {
 	int iif;
 	u32 until;
 	u32 epoch;
+	u64 routes;
 };
 
 static DEFINE_PER_CPU(struct flow [1 << SLOT_BITS], flows);
@@ -92,6 +94,13 @@ static void filter_remember(const struct filter_packet *packet)
 	flow->until = jiffies;
 	flow->home = packet->home;
 	flow->epoch = packet->epoch;
+	flow->routes = packet->routes;
+}
+
+/* Do the routes to another namespace still lead there? */
+static bool still_there(const struct flow *flow, const struct net *net)
+{
+	return ((u64)rt_genid_ipv4(net) << 32 | (u32)rt_genid_ipv4(flow->home)) == flow->routes;
 }
 
 /**
@@ -114,9 +123,13 @@ static bool filter_recall(struct filter_packet *packet)
 		return false;
 	if (flow->epoch != READ_ONCE(trails_epoch))
 		return false;
-	packet->home = flow->home;
+	if (unlikely(flow->home != packet->net) && !still_there(flow, packet->net))
+		return false;
 	packet->entry = pflow_sock_find_as(flow->sk, flow->cookie);
-	return packet->entry;
+	if (!packet->entry)
+		return false;
+	packet->home = flow->home;
+	return true;
 }
 
 /**

@@ -57,6 +57,7 @@
  * @check: of UDP
  * @length: likewise
  * @source: hash of its source address and port
+ * @hops: that it may still make, this host's taken off
  */
 struct tag {
 	const struct sk_buff *skb;
@@ -64,6 +65,7 @@ struct tag {
 	__be16 id;
 	__sum16 check;
 	__be16 length;
+	u8 hops;
 };
 
 /**
@@ -105,7 +107,7 @@ struct trail {
 static struct trail trails[1 << TRAIL_BITS];
 static u32 trails_seed;
 static u32 trails_until;	/* jiffies until which there may be any */
-static u32 trails_epoch;	/* what was remembered before it changed is not to be followed */
+static u32 trails_epoch;	/* changes when any has ended but by routes */
 
 static struct in6_addr local_of(const struct filter_packet *packet)
 {
@@ -139,6 +141,11 @@ static u64 routes_of(struct net *net, bool v4)
 	}
 #endif
 	return rt_genid_ipv4(net);
+}
+
+static u8 hops_of(const struct filter_packet *packet)
+{
+	return packet->v4 ? ip_hdr(packet->skb)->ttl : ipv6_hdr(packet->skb)->hop_limit;
 }
 
 static u8 tos_of(const struct filter_packet *packet)
@@ -208,6 +215,7 @@ static struct tag tag_of(const struct filter_packet *packet)
 		.id = packet->v4 ? ip_hdr(skb)->id : 0,
 		.check = uh ? uh->check : 0,
 		.length = uh ? uh->len : 0,
+		.hops = hops_of(packet),
 	};
 }
 
@@ -220,7 +228,8 @@ static struct tag *tag_at(struct trail *trail, const struct sk_buff *skb)
 static bool tag_same(const struct tag *one, const struct tag *other)
 {
 	return one->skb == other->skb && one->source == other->source && one->id == other->id &&
-	       one->check == other->check && one->length == other->length;
+	       one->check == other->check && one->length == other->length &&
+	       one->hops == other->hops;
 }
 
 /* Does all that goes to this address go one way? */
@@ -286,7 +295,10 @@ static void trails_awaited(void)
 
 static void trail_trace(struct trail *trail, const struct filter_packet *packet)
 {
-	*tag_at(trail, packet->skb) = tag_of(packet);
+	struct tag *tag = tag_at(trail, packet->skb);
+
+	*tag = tag_of(packet);
+	tag->hops--;
 	trails_awaited();
 }
 
@@ -318,6 +330,7 @@ static enum filter_outcome follow(struct trail *trail, struct filter_packet *pac
 		return FILTER_PASS_FORWARDED;
 	packet->home = trail->home;
 	packet->home_iif = trail->iif;
+	packet->routes = routes << 32 | (u32)trail->home_routes;
 	return FILTER_PASS;
 }
 
@@ -333,7 +346,8 @@ static enum filter_outcome filter_follow(struct filter_packet *packet)
 	struct trail *trail = trail_of(packet);
 	enum filter_outcome outcome;
 
-	if (IS_ENABLED(CONFIG_PREEMPT_RT) || packet->loopback || !spin_trylock(&trail->lock))
+	if (IS_ENABLED(CONFIG_PREEMPT_RT) || packet->loopback || hops_of(packet) <= 1 ||
+	    !spin_trylock(&trail->lock))
 		return FILTER_PASS_FORWARDED;
 	outcome = follow(trail, packet);
 	spin_unlock(&trail->lock);
@@ -428,6 +442,13 @@ out:
 	spin_unlock(&trail->lock);
 }
 
+/* What was remembered of a trail for the rest of the jiffy is not to be followed any more. */
+static void trails_changed(void)
+{
+	/* Of two at once one may be lost: it is another number than before. */
+	WRITE_ONCE(trails_epoch, READ_ONCE(trails_epoch) + 1);
+}
+
 /* Events end trails, of which there mostly are none. */
 static bool trails_any(void)
 {
@@ -453,7 +474,7 @@ void filter_trails_forget_net(const struct net *net)
 		}
 		spin_unlock_bh(&trail->lock);
 	}
-	WRITE_ONCE(trails_epoch, trails_epoch + 1);
+	trails_changed();
 }
 
 /**
@@ -476,6 +497,7 @@ void filter_trails_forget_address(const struct in6_addr *local, const u8 *hardwa
 			trail_end(trail);
 		spin_unlock_bh(&trail->lock);
 	}
+	trails_changed();
 }
 
 /**
@@ -496,6 +518,7 @@ void filter_trails_forget_hardware(const u8 *hardware)
 			trail_end(trail);
 		spin_unlock_bh(&trail->lock);
 	}
+	trails_changed();
 }
 
 /* Before any packet is looked at. */
