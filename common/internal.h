@@ -97,7 +97,8 @@ static inline struct sock *pflow_process_sock(const struct socket *sock)
 
 /* threads.c */
 void pflow_thread_receives(u8 rank, bool stream);
-void pflow_threads_watch(bool note, bool measure);
+void pflow_threads_note(bool on);
+void pflow_threads_measure(bool on);
 
 /* scan.c */
 void pflow_scan(void);
@@ -120,7 +121,8 @@ static inline void pflow_ftrace_detach(struct ftrace_ops *ops)
 /* probes.c */
 int pflow_probes_setup(void);
 void pflow_probes_teardown(void);
-void pflow_probes_watch(bool on, bool needed);
+void pflow_probes_watch(bool on);
+bool pflow_probes_arm(void);
 void pflow_probes_status(struct seq_file *m);
 void pflow_probes_metrics(struct seq_file *m);
 

@@ -92,18 +92,17 @@ static struct workqueue_struct *queue;
 static void follow(struct work_struct *work);
 static DECLARE_WORK(follow_work, follow);
 
-/* What the estimator wants: as pflow_probes_watch() and pflow_threads_watch(), and a scan. */
+/* What the estimator wants to be done by the worker. */
 static struct {
-	bool watch;
-	bool needed;
-	bool note;
-	bool measure;
+	bool learn;	/* receive calls armed */
+	bool measure;	/* softirqs measured */
 	bool scan;
 } wanted;
 
 static bool sampling;
 static bool sample_asked;
 static bool learn_asked;
+static bool learn_anew;		/* receive calls are armed only now */
 static u32 last_sample;
 static u64 last_learnt;
 static u64 last_waiting;
@@ -472,10 +471,10 @@ static void look_for_waiting(void)
  */
 static bool learning(bool pressed, bool busy)
 {
-	bool wanted = pressed || (busy && READ_ONCE(learn_asked));
+	bool due = pressed || (busy && READ_ONCE(learn_asked));
 	u64 now = get_jiffies_64();	/* there may be none for months */
 
-	if (wanted && now - last_learnt > LEARN_EVERY) {
+	if (xchg(&learn_anew, false) || (due && now - last_learnt > LEARN_EVERY)) {
 		WRITE_ONCE(learn_asked, false);
 		last_learnt = now;
 	}
@@ -485,8 +484,9 @@ static bool learning(bool pressed, bool busy)
 /* Do what the estimator wants and has no time for. */
 static void follow(struct work_struct *work)
 {
-	pflow_probes_watch(READ_ONCE(wanted.watch), READ_ONCE(wanted.needed));
-	pflow_threads_watch(READ_ONCE(wanted.note), READ_ONCE(wanted.measure));
+	if (READ_ONCE(wanted.learn) && pflow_probes_arm())
+		WRITE_ONCE(learn_anew, true);
+	pflow_threads_measure(READ_ONCE(wanted.measure));
 	if (xchg(&wanted.scan, false)) {
 		pflow_scan();
 		WRITE_ONCE(last_scan, (u32)jiffies);
@@ -508,9 +508,9 @@ static void estimator(struct kthread_work *work)
 		last_busy = get_jiffies_64();
 	lately = get_jiffies_64() - last_pressed <= MEASURE_FOR;
 	pflow_modules_pressure(busy || pressed, lately || sampling);
-	WRITE_ONCE(wanted.watch, learn || sampling);
-	WRITE_ONCE(wanted.needed, learn);
-	WRITE_ONCE(wanted.note, get_jiffies_64() - last_busy <= MEASURE_FOR);
+	pflow_probes_watch(learn || sampling);
+	pflow_threads_note(get_jiffies_64() - last_busy <= MEASURE_FOR);
+	WRITE_ONCE(wanted.learn, learn);
 	WRITE_ONCE(wanted.measure, lately);
 	if (due(READ_ONCE(last_scan), pressed && !before ? SCAN_APART : SCAN_EVERY))
 		WRITE_ONCE(wanted.scan, true);
@@ -589,8 +589,9 @@ napi_poll:
 	tracepoint_synchronize_unregister();
 	kthread_cancel_delayed_work_sync(&estimator_work);
 	cancel_work_sync(&follow_work);
-	pflow_probes_watch(false, false);
-	pflow_threads_watch(false, false);
+	pflow_probes_watch(false);
+	pflow_threads_note(false);
+	pflow_threads_measure(false);
 batch:
 	pflow_batch_teardown();
 thread:
@@ -621,8 +622,9 @@ void pflow_overload_teardown(void)
 	for_each_possible_cpu(cpu)
 		WRITE_ONCE(per_cpu_ptr(&pflow_load, cpu)->watch, 0);
 	sampling = false;
-	pflow_probes_watch(false, false);
-	pflow_threads_watch(false, false);
+	pflow_probes_watch(false);
+	pflow_threads_note(false);
+	pflow_threads_measure(false);
 }
 
 /**

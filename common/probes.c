@@ -314,32 +314,45 @@ void pflow_probes_teardown(void)
 }
 
 /* One that cannot be armed now is tried again the next time that it is needed. */
-static void arm_receive_calls(void)
+static bool arm_receive_calls(void)
 {
+	bool any = false;
 	unsigned int i;
 
 	mutex_lock(&tables_lock);
 	for (i = 0; i < ARRAY_SIZE(receive_rows); i++) {
 		struct pflow_probe *probe = &receive_rows[i];
 
-		if (probe->present && !probe->armed)
+		if (probe->present && !probe->armed) {
 			arm(probe);
+			any |= probe->armed;
+		}
 	}
 	mutex_unlock(&tables_lock);
+	return any;
 }
 
 /**
  * pflow_probes_watch() - look at receive calls, or not
  * @on: which
- * @needed: it is worth its price, where it has one
  *
- * Context: process, may sleep.
+ * Context: any.
  */
-void pflow_probes_watch(bool on, bool needed)
+void pflow_probes_watch(bool on)
 {
 	WRITE_ONCE(watching, on);
-	if (needed && !received.point)
-		arm_receive_calls();
+}
+
+/**
+ * pflow_probes_arm() - have receive calls looked at that the kernel has no tracepoint for
+ *
+ * They stay armed, which has its price.
+ *
+ * Context: process, may sleep. Return: whether any were not armed before.
+ */
+bool pflow_probes_arm(void)
+{
+	return !received.point && arm_receive_calls();
 }
 
 static const char *probe_state(const struct pflow_probe *probe)

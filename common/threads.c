@@ -227,25 +227,34 @@ static void forget_all(void)
 }
 
 /**
- * pflow_threads_watch() - note who receives, and measure softirqs, or not
- * @note: the first
- * @measure: the second, which costs each softirq two calls
+ * pflow_threads_note() - note who receives, or not
+ * @on: which
+ *
+ * Context: process; one caller at a time.
+ */
+void pflow_threads_note(bool on)
+{
+	if (on == noting)
+		return;
+	WRITE_ONCE(noting, on);
+	/* Who is still in a receive call may enter once more, and is forgotten later. */
+	if (!on)
+		forget_all();
+}
+
+/**
+ * pflow_threads_measure() - measure softirqs, or not
+ * @on: which; it costs each softirq two calls
  *
  * Context: process, may sleep; one caller at a time.
  */
-void pflow_threads_watch(bool note, bool measure)
+void pflow_threads_measure(bool on)
 {
-	if (measure && !measuring && attach())
+	if (on && !measuring && attach())
 		pr_warn_ratelimited("cannot measure softirqs: nobody is shed for a receiver that waits while they run\n");
-	else if (!measure && measuring)
+	else if (!on && measuring)
 		detach();
-	measuring = measure;
-	if (note == noting)
-		return;
-	WRITE_ONCE(noting, note);
-	/* Who is still in a receive call may enter once more, and is forgotten later. */
-	if (!note)
-		forget_all();
+	measuring = on;
 }
 
 /* How long a task has waited for a CPU in its life, the wait that has not ended included. */
