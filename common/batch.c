@@ -13,7 +13,7 @@
  * each answer. A device whose values an administrator has set is left as it is. A device of
  * several queues is looked at by several CPUs; then all of those must want it.
  *
- * Context: the estimator's worker, which must not wait for the RTNL lock: what cannot be done
+ * Context: the estimator's thread, which must not wait for the RTNL lock: what cannot be done
  * now is done a round later. The table changes under that lock, and under one of its own, which
  * is all that a reader of status takes. A device is held while it is in the table. It leaves it
  * before it goes (the notifier), or the module does; not if it goes to another namespace.
@@ -187,7 +187,7 @@ static bool any_pressed(const struct cpumask *cpus)
  *
  * It begins at once, before anybody is shed. Who wants each packet at once may not be known yet.
  *
- * Context: process; the estimator's worker. Return: whether any began, so that it should soon be
+ * Context: process; the estimator's thread. Return: whether any began, so that it should soon be
  * looked again for who wants to be prompt.
  */
 bool pflow_batch_step(const struct cpumask *busy)

@@ -205,20 +205,19 @@ EXPORT_SYMBOL_GPL(pflow_module_unregister);
  * @pressure: a CPU is under pressure or has no time to spare
  * @watch: packets of a CPU are looked at, or were a moment ago
  *
- * Context: the estimator's worker, may sleep.
+ * Context: the estimator's thread, may sleep.
  */
 void pflow_modules_pressure(bool pressure, bool watch)
 {
 	struct pflow_module *module;
 
 	mutex_lock(&told_lock);
-	/* Attaching probes waits for all CPUs, and packets need no probes to be shed. */
-	list_for_each_entry(module, &told, told)
-		if (module->watch)
-			module->watch(watch);
-	list_for_each_entry(module, &told, told)
+	list_for_each_entry(module, &told, told) {
 		if (module->pressure)
 			module->pressure(pressure);
+		if (module->watch)
+			module->watch(watch);
+	}
 	mutex_unlock(&told_lock);
 }
 

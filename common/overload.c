@@ -89,8 +89,8 @@ static struct kthread_worker *thread;
 static void estimator(struct kthread_work *work);
 static struct kthread_delayed_work estimator_work;
 static struct workqueue_struct *queue;
-static void follow(struct work_struct *work);
-static DECLARE_WORK(follow_work, follow);
+static void arm_and_scan(struct work_struct *work);
+static DECLARE_WORK(slow_work, arm_and_scan);
 
 /* What the estimator wants to be done by the worker. */
 static struct {
@@ -471,10 +471,10 @@ static void look_for_waiting(void)
  */
 static bool learning(bool pressed, bool busy)
 {
-	bool due = pressed || (busy && READ_ONCE(learn_asked));
+	bool asked = pressed || (busy && READ_ONCE(learn_asked));
 	u64 now = get_jiffies_64();	/* there may be none for months */
 
-	if (xchg(&learn_anew, false) || (due && now - last_learnt > LEARN_EVERY)) {
+	if (xchg(&learn_anew, false) || (asked && now - last_learnt > LEARN_EVERY)) {
 		WRITE_ONCE(learn_asked, false);
 		last_learnt = now;
 	}
@@ -482,7 +482,7 @@ static bool learning(bool pressed, bool busy)
 }
 
 /* Do what the estimator wants and has no time for. */
-static void follow(struct work_struct *work)
+static void arm_and_scan(struct work_struct *work)
 {
 	if (READ_ONCE(wanted.learn) && pflow_probes_arm())
 		WRITE_ONCE(learn_anew, true);
@@ -514,7 +514,7 @@ static void estimator(struct kthread_work *work)
 	WRITE_ONCE(wanted.measure, lately);
 	if (due(READ_ONCE(last_scan), pressed && !before ? SCAN_APART : SCAN_EVERY))
 		WRITE_ONCE(wanted.scan, true);
-	queue_work(queue, &follow_work);
+	queue_work(queue, &slow_work);
 	if (busy)
 		look_for_waiting();
 	if (pflow_batch_step(&cpus))
@@ -588,7 +588,7 @@ napi_poll:
 	unregister_trace_napi_poll(on_napi_poll, NULL);
 	tracepoint_synchronize_unregister();
 	kthread_cancel_delayed_work_sync(&estimator_work);
-	cancel_work_sync(&follow_work);
+	cancel_work_sync(&slow_work);
 	pflow_probes_watch(false);
 	pflow_threads_note(false);
 	pflow_threads_measure(false);
@@ -616,7 +616,7 @@ void pflow_overload_teardown(void)
 	/* Nothing raises any more, so the work cannot be queued again. */
 	kthread_cancel_delayed_work_sync(&estimator_work);
 	kthread_destroy_worker(thread);
-	cancel_work_sync(&follow_work);
+	cancel_work_sync(&slow_work);
 	destroy_workqueue(queue);
 	pflow_batch_teardown();
 	for_each_possible_cpu(cpu)

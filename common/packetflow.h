@@ -196,7 +196,7 @@ void pflow_sock_settle(struct pflow_sock *entry, struct sock *sk);
  * @lost: packets seen lost before the protocol stack, accumulated
  *
  * Written by the CPU itself, but for @sampled, @until, @pressed and @lost,
- * which the estimator's worker writes too. All are single words, and a reader
+ * which the estimator's thread writes too. All are single words, and a reader
  * that sees one late decides a tick later.
  */
 struct pflow_load {
@@ -521,7 +521,7 @@ void pflow_ports_release(struct pflow_knob *knob);
  * @closer: kept by pf_common
  * @told: kept by pf_common
  *
- * @pressure and @watch are called by a worker, which may sleep, between @start and @stop. All
+ * @pressure and @watch are called by a thread, which may sleep, between @start and @stop. All
  * others but @closes are called in process context under one mutex, so a module cannot be
  * unregistered while it is being read.
  */

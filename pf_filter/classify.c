@@ -312,6 +312,7 @@ static enum filter_outcome filter_classify(struct filter_packet *packet,
 	struct sk_buff *skb = packet->skb;
 	enum filter_outcome outcome;
 	enum meeting met;
+	bool recalled;
 
 	if (skb->pkt_type != PACKET_HOST)
 		return FILTER_PASS_NOT_HOST;
@@ -327,10 +328,14 @@ static enum filter_outcome filter_classify(struct filter_packet *packet,
 		return outcome;
 	if (ipvs_serves(state))
 		return FILTER_PASS_NOT_PLAIN;
+	recalled = filter_recall(packet);
+	/* This is the beginning of a trail, not its end. */
+	if (recalled && packet->home != packet->net)
+		return FILTER_PASS;
 	met = filter_meet(packet);
 	if (met == MET_AGAIN)
 		return FILTER_PASS_BEFORE;
-	outcome = filter_recall(packet) ? FILTER_PASS : find(packet);
+	outcome = recalled ? FILTER_PASS : find(packet);
 	if (unlikely(met == MET_TRACED) && outcome == FILTER_PASS && packet->home == packet->net)
 		filter_arrived(packet);
 	return outcome;

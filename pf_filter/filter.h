@@ -130,8 +130,7 @@ void filter_control_metrics(struct seq_file *m);
 
 /* trail.c */
 void filter_trails_forget_net(const struct net *net);
-void filter_trails_forget_address(const struct in6_addr *local, const u8 *hardware);
-void filter_trails_forget_hardware(const u8 *hardware);
+void filter_trails_moved(const struct net *net, const struct in6_addr *local, const u8 *hardware);
 
 /* moves.c */
 int filter_moves_setup(void);

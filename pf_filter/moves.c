@@ -29,7 +29,7 @@ static int on_netevent(struct notifier_block *nb, unsigned long event, void *dat
 	else
 		return NOTIFY_DONE;
 	neigh_ha_snapshot(hardware, neighbour, neighbour->dev);
-	filter_trails_forget_address(&local, hardware);
+	filter_trails_moved(dev_net(neighbour->dev), &local, hardware);
 	return NOTIFY_DONE;
 }
 
@@ -39,7 +39,7 @@ static int on_switchdev(struct notifier_block *nb, unsigned long event, void *da
 	const struct switchdev_notifier_fdb_info *fdb = data;
 
 	if (event == SWITCHDEV_FDB_ADD_TO_DEVICE || event == SWITCHDEV_FDB_DEL_TO_DEVICE)
-		filter_trails_forget_hardware(fdb->addr);
+		filter_trails_moved(dev_net(fdb->info.dev), NULL, fdb->addr);
 	return NOTIFY_DONE;
 }
 

@@ -97,10 +97,11 @@ static void filter_remember(const struct filter_packet *packet)
 	flow->routes = packet->routes;
 }
 
-/* Do the routes to another namespace still lead there? */
+/* Is the other namespace still there, and do the routes still lead to it? */
 static bool still_there(const struct flow *flow, const struct net *net)
 {
-	return ((u64)rt_genid_ipv4(net) << 32 | (u32)rt_genid_ipv4(flow->home)) == flow->routes;
+	return flow->epoch == READ_ONCE(trails_epoch) &&
+	       ((u64)rt_genid_ipv4(net) << 32 | (u32)rt_genid_ipv4(flow->home)) == flow->routes;
 }
 
 /**
@@ -120,8 +121,6 @@ static bool filter_recall(struct filter_packet *packet)
 	if (flow->until != (u32)jiffies || flow->ports != ports_of(packet) ||
 	    flow->remote != iph->saddr || flow->local != iph->daddr ||
 	    flow->iif != packet->skb->skb_iif || flow->net != packet->net)
-		return false;
-	if (flow->epoch != READ_ONCE(trails_epoch))
 		return false;
 	if (unlikely(flow->home != packet->net) && !still_there(flow, packet->net))
 		return false;

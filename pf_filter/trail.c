@@ -27,7 +27,7 @@
  * where it fails, the packet is treated as if nothing were known. What ends trails holds the lock
  * of each, softirqs off.
  *
- * Lifetimes: a trail's namespaces are followed under RCU. trail_forget_net() is called when a
+ * Lifetimes: a trail's namespaces are followed under RCU. filter_trails_forget_net() is called when a
  * namespace has begun to go, and the kernel waits for a grace period before it is freed; a
  * namespace that has begun to is not taken into a trail.
  *
@@ -303,7 +303,7 @@ static void trail_trace(struct trail *trail, const struct filter_packet *packet)
 }
 
 /* Under the lock. */
-static enum filter_outcome follow(struct trail *trail, struct filter_packet *packet)
+static enum filter_outcome trail_follow(struct trail *trail, struct filter_packet *packet)
 {
 	u64 routes = routes_of(packet->net, packet->v4);
 
@@ -349,7 +349,7 @@ static enum filter_outcome filter_follow(struct filter_packet *packet)
 	if (IS_ENABLED(CONFIG_PREEMPT_RT) || packet->loopback || hops_of(packet) <= 1 ||
 	    !spin_trylock(&trail->lock))
 		return FILTER_PASS_FORWARDED;
-	outcome = follow(trail, packet);
+	outcome = trail_follow(trail, packet);
 	spin_unlock(&trail->lock);
 	if (outcome != FILTER_PASS)
 		return outcome;
@@ -381,7 +381,7 @@ static struct tag *tag_find(struct trail *trail, const struct filter_packet *pac
 	return tag_same(found, &tag) ? found : NULL;
 }
 
-static noinline enum meeting meet(const struct filter_packet *packet)
+static noinline enum meeting trail_meet(const struct filter_packet *packet)
 {
 	struct trail *trail = trail_of(packet);
 	enum meeting met = MET_FIRST;
@@ -408,7 +408,7 @@ static enum meeting filter_meet(const struct filter_packet *packet)
 {
 	if (likely(time_after32((u32)jiffies, READ_ONCE(trails_until))))
 		return MET_FIRST;
-	return meet(packet);
+	return trail_meet(packet);
 }
 
 /**
@@ -477,48 +477,42 @@ void filter_trails_forget_net(const struct net *net)
 	trails_changed();
 }
 
-/**
- * filter_trails_forget_address() - a neighbour was found, moved, or is gone
- * @local: its address; IPv4 as mapped address
- * @hardware: where it is now, %ETH_ALEN bytes
- *
- * Context: any but hard interrupt.
- */
-void filter_trails_forget_address(const struct in6_addr *local, const u8 *hardware)
+static bool moved(const struct trail *trail, const struct net *net, const struct in6_addr *local,
+		  const u8 *hardware)
 {
-	struct trail *trail;
+	bool same = trail->ethernet && ether_addr_equal(trail->hardware, hardware);
 
-	if (!trails_any())
-		return;
-	for (trail = trails; trail < trails + ARRAY_SIZE(trails); trail++) {
-		spin_lock_bh(&trail->lock);
-		if (trail->outer && ipv6_addr_equal(&trail->local, local) &&
-		    !(trail->ethernet && ether_addr_equal(trail->hardware, hardware)))
-			trail_end(trail);
-		spin_unlock_bh(&trail->lock);
-	}
-	trails_changed();
+	if (trail->outer != net)
+		return false;
+	return local ? ipv6_addr_equal(&trail->local, local) && !same : trail->home && same;
 }
 
 /**
- * filter_trails_forget_hardware() - a bridge found a hardware address, at another port perhaps
- * @hardware: it, %ETH_ALEN bytes
+ * filter_trails_moved() - end all trails to what is elsewhere now
+ * @net: namespace in which that was seen; what others see says nothing of trails from here
+ * @local: address of a neighbour, IPv4 as mapped address; NULL: a bridge has found @hardware at
+ *	some port, perhaps another one
+ * @hardware: where the neighbour is now, %ETH_ALEN bytes
  *
  * Context: any but hard interrupt.
  */
-void filter_trails_forget_hardware(const u8 *hardware)
+void filter_trails_moved(const struct net *net, const struct in6_addr *local, const u8 *hardware)
 {
 	struct trail *trail;
+	bool any = false;
 
 	if (!trails_any())
 		return;
 	for (trail = trails; trail < trails + ARRAY_SIZE(trails); trail++) {
 		spin_lock_bh(&trail->lock);
-		if (trail->home && trail->ethernet && ether_addr_equal(trail->hardware, hardware))
+		if (moved(trail, net, local, hardware)) {
 			trail_end(trail);
+			any = true;
+		}
 		spin_unlock_bh(&trail->lock);
 	}
-	trails_changed();
+	if (any)
+		trails_changed();
 }
 
 /* Before any packet is looked at. */

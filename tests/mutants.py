@@ -790,14 +790,14 @@ MUTANTS = [
     Mutant(
         "trails outlive a neighbour's move",
         "pf_filter/moves.c",
-        "	filter_trails_forget_address(&local, hardware);\n",
+        "	filter_trails_moved(dev_net(neighbour->dev), &local, hardware);\n",
         "",
         MOVED,
     ),
     Mutant(
         "trails outlive a move to another port",
         "pf_filter/moves.c",
-        "		filter_trails_forget_hardware(fdb->addr);",
+        "		filter_trails_moved(dev_net(fdb->info.dev), NULL, fdb->addr);",
         "		return NOTIFY_OK;",
         MOVED,
     ),

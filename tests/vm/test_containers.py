@@ -52,6 +52,14 @@ def netlink(kind: int, head: bytes, **attributes: bytes) -> None:
         raise OSError(-error, os.strerror(-error))
 
 
+def neighbour(address: str, mac: str, device: str) -> None:
+    """Have the address at that hardware address, for good."""
+    permanent = 0x80
+    head = struct.pack("BxHiHBB", socket.AF_INET, 0, socket.if_nametoindex(device), permanent, 0, 0)
+    hardware = bytes.fromhex(mac.replace(":", ""))
+    netlink(RTM_NEWNEIGH, head, a1=socket.inet_aton(address), a2=hardware)
+
+
 def forwarding() -> None:
     """Have this namespace be a router."""
     Path("/proc/sys/net/ipv4/ip_forward").write_text("1")
@@ -273,10 +281,7 @@ def neighbours() -> Iterator[tuple[str, Namespace, Namespace, Callable[[], None]
     one, other = (Bridged(f"p{i}", mac) for i, mac in enumerate(MACS))
     ip(f"neighbour replace 10.60.0.2 lladdr {MACS[0]} dev br0\n")
     one.speak()
-    permanent = 0x80
-    head = struct.pack("BxHiHBB", socket.AF_INET, 0, socket.if_nametoindex("br0"), permanent, 0, 0)
-    there = {"a1": socket.inet_aton("10.60.0.2"), "a2": bytes.fromhex(MACS[1].replace(":", ""))}
-    yield "10.60.0.2", one, other, lambda: netlink(RTM_NEWNEIGH, head, **there)
+    yield "10.60.0.2", one, other, lambda: neighbour("10.60.0.2", MACS[1], "br0")
 
 
 @contextmanager
@@ -313,6 +318,30 @@ def test_who_has_moved_gets_every_packet(move: str) -> None:
             send(MANY)
             got, told = len(drain(free)), (dropped(), passed())
             assert (got, drops(full)) == (MANY, lost), (got, drops(full) - lost, told)
+
+
+@inside()
+def test_what_others_see_ends_no_trail() -> None:
+    """Another namespace has a neighbour of the same address, and says that it moves."""
+    forwarding()
+    bridge()
+    peer, pod, stranger = Peer(), Bridged("p0", MACS[0]), Peer(5)
+    ip(f"neighbour replace 10.60.0.2 lladdr {MACS[0]} dev br0\n")
+    pod.speak()
+    full = socket_in(pod, "0.0.0.0")
+    with pod:
+        assert entry(full)
+    with pressure() as pressing, sending(peer, "10.60.0.2") as send:
+        learn(send, pod, pressing)
+        begin()
+        for i in range(MANY):
+            if i % 10 == 0:
+                with stranger:
+                    neighbour("10.60.0.2", f"02:66:00:00:00:{i % 2:02x}", "eth0")
+            send(1)
+        assert dropped()["socket_full"] == MANY
+        told = passed()
+        assert told["forwarded"] == 0 and told["judged"] == 0, told
 
 
 @inside()
