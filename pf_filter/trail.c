@@ -27,8 +27,8 @@
  * where it fails, the packet is treated as if nothing were known. What ends trails holds the lock
  * of each, softirqs off.
  *
- * Lifetimes: a trail's namespaces are followed under RCU. filter_trails_forget_net() is called when a
- * namespace has begun to go, and the kernel waits for a grace period before it is freed; a
+ * Lifetimes: a trail's namespaces are followed under RCU. filter_trails_forget_net() is called
+ * when a namespace has begun to go, and the kernel waits for a grace period before it is freed; a
  * namespace that has begun to is not taken into a trail.
  *
  * Context: softirq, RCU read side, unless said otherwise.

@@ -337,7 +337,7 @@ def test_what_others_see_ends_no_trail() -> None:
         for i in range(MANY):
             if i % 10 == 0:
                 with stranger:
-                    neighbour("10.60.0.2", f"02:66:00:00:00:{i % 2:02x}", "eth0")
+                    neighbour("10.60.0.2", f"02:66:00:00:00:{i // 10:02x}", "eth0")
             send(1)
         assert dropped()["socket_full"] == MANY
         told = passed()
