@@ -133,6 +133,16 @@ void pflow_batch_teardown(void);
 bool pflow_batch_step(const struct cpumask *busy);
 void pflow_batch_status(struct seq_file *m);
 
+/* place.c */
+#ifdef CONFIG_SMP
+bool pflow_place_step(const struct cpumask *idle);
+#else
+static inline bool pflow_place_step(const struct cpumask *idle)
+{
+	return false;
+}
+#endif
+
 /* overload.c */
 struct net_device *pflow_device_find(const void *wanted);
 int pflow_overload_setup(void);

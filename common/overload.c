@@ -51,9 +51,10 @@
 #define STANDING_NS	(5 * NSEC_PER_MSEC)
 #define CHAIN_GAP_NS	(50 * NSEC_PER_MSEC)	/* polls further apart are no chain */
 #define PERIOD		(HZ / 10)
-#define BEGAN		max(HZ / 50, 1)	/* sooner, after batches began */
+#define SOON		max(HZ / 50, 1)	/* after something was done */
 #define BUSY_US		50000	/* a shorter look tells nothing */
 #define BUSY_IDLE	8	/* busy is who was idle for less than 1/8 of the time */
+#define SPARE_IDLE	4	/* one that is idle for more than this part has time to spare */
 #define WAITING		8	/* who waits for longer than 1/8 of the time may be harmed */
 #define WAITING_EVERY	(HZ / 5)	/* as long as a look takes */
 #define WAITING_SELDOM	(8 * HZ)
@@ -396,8 +397,10 @@ static void sample(bool on)
 	}
 }
 
-/* Are there CPUs on which receivers may have to wait for their turn? */
-static bool look_for_busy(struct cpumask *busy)
+/*
+ * Are there CPUs on which receivers may have to wait for their turn? And which have time to spare?
+ */
+static bool look_for_busy(struct cpumask *busy, struct cpumask *idle)
 {
 	static ktime_t looked_at;
 	ktime_t now = ktime_get();
@@ -408,13 +411,17 @@ static bool look_for_busy(struct cpumask *busy)
 		return !cpumask_empty(busy);
 	looked_at = now;
 	cpumask_clear(busy);
+	cpumask_clear(idle);
 	for_each_online_cpu(cpu) {
 		struct seen *last = per_cpu_ptr(&seen, cpu);
 		u64 idle_us = pflow_cpu_idle_us(cpu);
-
 		/* Read from another CPU it may seem to step back. */
-		if ((s64)(idle_us - last->idle_us) < (s64)(elapsed_us / BUSY_IDLE))
+		s64 lately_us = idle_us - last->idle_us;
+
+		if (lately_us < (s64)(elapsed_us / BUSY_IDLE))
 			cpumask_set_cpu(cpu, busy);
+		else if (lately_us > (s64)(elapsed_us / SPARE_IDLE))
+			cpumask_set_cpu(cpu, idle);
 		last->idle_us = idle_us;
 	}
 	return !cpumask_empty(busy);
@@ -496,8 +503,8 @@ static void arm_and_scan(struct work_struct *work)
 static void estimator(struct kthread_work *work)
 {
 	static bool before;	/* was there pressure */
-	static struct cpumask cpus;	/* the busy ones; one estimator runs at a time */
-	bool pressed = look_at_all(), busy = look_for_busy(&cpus), learn, lately;
+	static struct cpumask cpus, idle;	/* the busy ones; one estimator runs at a time */
+	bool pressed = look_at_all(), busy = look_for_busy(&cpus, &idle), learn, lately, soon;
 	unsigned long delay;
 
 	sample(!pressed && due(READ_ONCE(last_sample), SAMPLE_EVERY));
@@ -517,8 +524,10 @@ static void estimator(struct kthread_work *work)
 	queue_work(queue, &slow_work);
 	if (busy)
 		look_for_waiting();
-	if (pflow_batch_step(&cpus))
-		delay = BEGAN;
+	soon = pressed && pflow_place_step(&idle);
+	soon |= pflow_batch_step(&cpus);
+	if (soon)
+		delay = SOON;
 	else
 		delay = sampling && !pressed ? msecs_to_jiffies(SAMPLE_MS) : PERIOD;
 	before = pressed;

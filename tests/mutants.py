@@ -808,4 +808,11 @@ MUTANTS = [
         "if (false)",
         "vm/test_containers.py::test_who_is_not_full_is_let_through_and_judged_once",
     ),
+    Mutant(
+        "nobody is placed",
+        "common/place.c",
+        "	WRITE_ONCE(task->wake_cpu, cpu);\n",
+        "",
+        "vm/test_place.py::test_who_waits_for_softirqs_wakes_where_a_cpu_idles",
+    ),
 ]

@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * Places: a receiver that waits where softirqs take the CPU is woken where a CPU idles.
+ *
+ * The scheduler does not count softirqs as load. So it leaves a receiver on the CPU on which packets
+ * arrive, as that is the one that wakes it, though it hardly gets to run there and another
+ * CPU idles. No priority helps it, since softirqs come before all of them.
+ *
+ * What is done is a hint. The scheduler keeps for each task the CPU on which it woke last, and
+ * looks there first when it wakes the next time (wake_cpu). Another CPU is written in its place, one
+ * that the task may use. The scheduler is free to choose anew, which it does if that CPU is no
+ * longer idle, and writes its own choice over it. So nothing has to be taken back: affinity, class
+ * and group of the task stay as they are. Whoever does not want his server to be moved
+ * binds it to a CPU, as always.
+ *
+ * Who always has something to do never wakes, and stays until it sleeps once.
+ *
+ * It costs nobody his packets, so it comes before shedding: pf_filter sees what is still waited for
+ * then. The most important one goes first, and one at a time to each CPU, until it is seen what is
+ * left of its idle time.
+ *
+ * Context: the estimator's thread.
+ */
+#include <linux/bitmap.h>
+#include <linux/pid_namespace.h>
+#include <linux/sched.h>
+#include <linux/topology.h>
+
+#include "internal.h"
+
+#define WAITS		(PFLOW_ONE / 8)	/* who waits for less is left where it is */
+
+static bool waits_for_softirqs(const struct pflow_thread *thread)
+{
+	unsigned int cpu = READ_ONCE(thread->cpu);
+
+	return READ_ONCE(thread->pid) && READ_ONCE(thread->wait) > WAITS &&
+	       READ_ONCE(per_cpu_ptr(&pflow_load, cpu)->pressed) &&
+	       (pflow_lately(READ_ONCE(thread->streams_at)) ||
+		pflow_lately(READ_ONCE(thread->datagrams_at)));
+}
+
+/* The most important one that has not been tried. */
+static struct pflow_thread *next_one(unsigned long *tried)
+{
+	struct pflow_thread *best = NULL;
+	unsigned int i;
+
+	for_each_clear_bit(i, tried, PFLOW_THREADS) {
+		struct pflow_thread *thread = &pflow_threads[i];
+
+		if (!waits_for_softirqs(thread))
+			__set_bit(i, tried);
+		else if (!best || READ_ONCE(thread->rank) > READ_ONCE(best->rank))
+			best = thread;
+	}
+	if (best)
+		__set_bit(best - pflow_threads, tried);
+	return best;
+}
+
+/* One that is near and that it may use. */
+static unsigned int idle_cpu_for(const struct task_struct *task, unsigned int from,
+				 const struct cpumask *idle)
+{
+	const struct cpumask *near = cpumask_of_node(cpu_to_node(from));
+	unsigned int cpu, far = nr_cpu_ids;
+
+	for_each_cpu_and(cpu, idle, task->cpus_ptr) {
+		if (cpumask_test_cpu(cpu, near))
+			return cpu;
+		far = cpu;
+	}
+	return far;
+}
+
+/* Under RCU. */
+static void place(const struct pflow_thread *thread, struct cpumask *left)
+{
+	struct task_struct *task = pid_task(find_pid_ns(READ_ONCE(thread->pid), &init_pid_ns),
+					    PIDTYPE_PID);
+	unsigned int cpu;
+
+	if (!task || pflow_task_born(task) != READ_ONCE(thread->born) ||
+	    READ_ONCE(task->policy) == SCHED_DEADLINE)
+		return;
+	cpu = idle_cpu_for(task, READ_ONCE(thread->cpu), left);
+	if (cpu >= nr_cpu_ids)
+		return;
+	/* The scheduler writes it under its own lock, and is the only one that reads it. */
+	WRITE_ONCE(task->wake_cpu, cpu);
+	cpumask_clear_cpu(cpu, left);
+}
+
+/**
+ * pflow_place_step() - have receivers that wait for softirqs woken where a CPU idles
+ * @idle: CPUs that have much time to spare
+ *
+ * Context: process; the estimator's thread. Return: whether there were any, so that it should soon
+ * be looked again whether they went there.
+ */
+bool pflow_place_step(const struct cpumask *idle)
+{
+	static struct cpumask left;	/* one estimator runs at a time */
+	DECLARE_BITMAP(tried, PFLOW_THREADS) = {};
+	const struct pflow_thread *thread;
+
+	if (cpumask_empty(idle))
+		return false;
+	pflow_threads_sample();
+	cpumask_copy(&left, idle);
+	rcu_read_lock();
+	while (!cpumask_empty(&left) && (thread = next_one(tried)))
+		place(thread, &left);
+	rcu_read_unlock();
+	return !cpumask_equal(&left, idle);
+}
