@@ -23,7 +23,8 @@ static __always_inline void drop_as(struct filter_packet *packet, enum pflow_dro
 				    enum skb_drop_reason reason)
 {
 	atomic_add(packet->packets, &packet->entry->early[cause]);
-	sk_skb_reason_drop(packet->sk, packet->skb, reason);
+	if (likely(packet->skb))
+		sk_skb_reason_drop(packet->sk, packet->skb, reason);
 	barrier();	/* not a tail call, or the location would be the caller's */
 }
 
@@ -45,7 +46,7 @@ static noinline void pflow_drop_full(struct filter_packet *packet)
 
 /**
  * filter_drop() - drop a packet early
- * @packet: judged; its buffer is freed
+ * @packet: judged; its buffer is freed, if it has got one yet
  * @outcome: one of the FILTER_DROP_*
  *
  * Context: softirq, RCU read side.

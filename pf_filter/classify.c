@@ -178,19 +178,20 @@ static enum filter_outcome find6(struct filter_packet *packet)
 #endif
 
 /*
- * What a packet surely takes of a buffer, if it is received. A super-packet is split
- * again first, unless its receiver merges; how much each segment takes depends on who
+ * What a packet takes of a buffer, and what it surely takes, if it is received. A super-packet is
+ * split again first, unless its receiver merges; how much each segment takes depends on who
  * allocates it, but no less than an empty buffer does.
  */
-static u32 least_truesize(const struct filter_packet *packet)
+static void measure(struct filter_packet *packet)
 {
-	return packet->packets > 1 ? SKB_TRUESIZE(0) : packet->skb->truesize;
+	packet->truesize = packet->skb->truesize;
+	packet->least = packet->packets > 1 ? SKB_TRUESIZE(0) : packet->truesize;
 }
 
 static bool would_drop(const struct filter_packet *packet, const struct sock *sk)
 {
 	return pflow_udp_would_drop(pflow_rmem(sk), READ_ONCE(sk->sk_rcvbuf),
-				    least_truesize(packet));
+				    packet->least);
 }
 
 /*
@@ -284,7 +285,8 @@ static noinline enum filter_outcome find(struct filter_packet *packet)
 
 /**
  * filter_look() - look at the socket of a recalled packet
- * @packet: recalled without its socket; @sk, @entry and @full are filled in
+ * @packet: recalled without its socket; @sk, @entry and @full are filled in. Without a buffer,
+ *	as a frame, it is not looked up anew if that socket is not found
  *
  * Context: softirq, RCU read side. Return: %FILTER_PASS if it may be judged,
  * or why it may not.
@@ -292,7 +294,7 @@ static noinline enum filter_outcome find(struct filter_packet *packet)
 static enum filter_outcome filter_look(struct filter_packet *packet)
 {
 	if (!filter_revive(packet))
-		return find(packet);
+		return packet->skb ? find(packet) : FILTER_PASS_UNTRACKED;
 	packet->full = would_drop(packet, packet->sk);
 	return FILTER_PASS;
 }
@@ -312,14 +314,17 @@ static enum filter_outcome filter_classify(struct filter_packet *packet,
 	struct sk_buff *skb = packet->skb;
 	enum filter_outcome outcome;
 	enum meeting met;
+	struct wire *wire;
 	bool recalled;
 
+	packet->packets = packet_count(skb, skb->len);
+	if (filter_judged(skb))
+		return FILTER_PASS_BEFORE;
 	if (skb->pkt_type != PACKET_HOST)
 		return FILTER_PASS_NOT_HOST;
 	if (skb->sk || nf_bridge_info_exists(skb) || netif_is_l3_slave(state->in))
 		return FILTER_PASS_NOT_PLAIN;
 	packet->v4 = state->pf == NFPROTO_IPV4;
-	packet->packets = packet_count(skb, skb->len);
 	packet->loopback = state->in->flags & IFF_LOOPBACK;
 	packet->net = state->net;
 	packet->home = state->net;
@@ -328,7 +333,11 @@ static enum filter_outcome filter_classify(struct filter_packet *packet,
 		return outcome;
 	if (ipvs_serves(state))
 		return FILTER_PASS_NOT_PLAIN;
+	measure(packet);
+	wire = filter_shown(packet);
 	recalled = filter_recall(packet);
+	if (recalled)
+		filter_teach(wire, packet);
 	/* This is the beginning of a trail, not its end. */
 	if (recalled && packet->home != packet->net)
 		return FILTER_PASS;
@@ -336,6 +345,8 @@ static enum filter_outcome filter_classify(struct filter_packet *packet,
 	if (met == MET_AGAIN)
 		return FILTER_PASS_BEFORE;
 	outcome = recalled ? FILTER_PASS : find(packet);
+	if (!recalled)
+		filter_teach(wire, packet);
 	if (unlikely(met == MET_TRACED) && outcome == FILTER_PASS && packet->home == packet->net)
 		filter_arrived(packet);
 	return outcome;

@@ -60,7 +60,7 @@ static inline bool filter_exempt(u16 local_port, u16 remote_port, u32 rate)
 
 /**
  * struct filter_packet - a packet for one receiver of this host
- * @skb: its buffer; several packets where GRO merged them
+ * @skb: its buffer; several packets where GRO merged them. NULL: a frame that has none yet
  * @net: the namespace it is in
  * @home: the namespace of its receiver, where known; this or another
  * @home_iif: device by which it comes to another
@@ -69,6 +69,9 @@ static inline bool filter_exempt(u16 local_port, u16 remote_port, u32 rate)
  * @sk: the receiving socket, held by RCU; NULL if only @entry is known
  * @entry: its entry in the shared table
  * @packets: how many the buffer carries
+ * @truesize: what it takes of a receiver's buffer, if it is received, or about so much
+ * @least: no more than that
+ * @lasting: @entry depends on nothing but the flow
  * @full: the socket would drop it
  * @v4: came by IPv4
  * @loopback: came from this very host
@@ -85,6 +88,9 @@ struct filter_packet {
 	struct sock *sk;
 	struct pflow_sock *entry;
 	unsigned int packets;
+	u32 truesize;
+	u32 least;
+	bool lasting;
 	bool full;
 	bool v4;
 	bool loopback;
@@ -135,6 +141,12 @@ void filter_trails_moved(const struct net *net, const struct in6_addr *local, co
 /* moves.c */
 int filter_moves_setup(void);
 void filter_moves_teardown(void);
+
+/* driver.c */
+struct xdp_md;
+int pflow_xdp_judge(struct xdp_md *ctx);
+int filter_driver_register(void);
+void filter_driver_watch(bool on);
 
 /* hook.c */
 void filter_looks(int cpu, u64 *dropped, u64 *passed);

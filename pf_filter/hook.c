@@ -43,6 +43,18 @@ static const char * const outcome_names[FILTER_OUTCOMES] = {
 	[FILTER_PASS_BEFORE] = "judged_before",
 };
 
+/* Count what becomes of a packet, or would; is it to be dropped? */
+static bool filter_drops(const struct filter_packet *packet, enum filter_outcome outcome)
+{
+	if (outcome < FILTER_PASS &&
+	    READ_ONCE(filter_knobs[FILTER_KNOB_MODE].value) == FILTER_MODE_OBSERVE) {
+		this_cpu_add(observed[outcome], packet->packets);
+		return false;
+	}
+	this_cpu_add(outcomes[outcome], packet->packets);
+	return outcome < FILTER_PASS;
+}
+
 /* All that can happen to a packet, as one function: see packet.c. */
 static noinline __flatten unsigned int
 filter_watched(struct sk_buff *skb, const struct nf_hook_state *state)
@@ -52,15 +64,8 @@ filter_watched(struct sk_buff *skb, const struct nf_hook_state *state)
 
 	if (outcome == FILTER_PASS)
 		outcome = filter_judge(&packet);
-	if (outcome >= FILTER_PASS) {
-		this_cpu_add(outcomes[outcome], packet.packets);
+	if (!filter_drops(&packet, outcome))
 		return NF_ACCEPT;
-	}
-	if (READ_ONCE(filter_knobs[FILTER_KNOB_MODE].value) == FILTER_MODE_OBSERVE) {
-		this_cpu_add(observed[outcome], packet.packets);
-		return NF_ACCEPT;
-	}
-	this_cpu_add(outcomes[outcome], packet.packets);
 	filter_drop(&packet, outcome);
 	return NF_STOLEN;
 }
@@ -188,9 +193,16 @@ void filter_hook_watch(bool on)
  */
 int filter_hook_setup(void)
 {
+	int err = wires_setup();
+
+	if (err)
+		return err;
 	hooks_wanted = false;
 	trails_setup();
-	return register_pernet_subsys(&net_ops);
+	err = register_pernet_subsys(&net_ops);
+	if (err)
+		wires_teardown();
+	return err;
 }
 
 /**
@@ -203,6 +215,7 @@ void filter_hook_teardown(void)
 {
 	unregister_pernet_subsys(&net_ops);
 	synchronize_net();
+	wires_teardown();
 }
 
 /* Of all CPUs, a counter that is at @counter on each. */

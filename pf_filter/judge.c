@@ -99,7 +99,7 @@ static void take_room(struct pflow_sock *entry, u32 truesize)
 static noinline void note_late(const struct filter_packet *packet)
 {
 	struct pflow_sock *entry = packet->entry;
-	u64 bytes_per_s = (u64)least_truesize(packet) * READ_ONCE(entry->rate);
+	u64 bytes_per_s = (u64)(packet->truesize / packet->packets) * READ_ONCE(entry->rate);
 	u32 since = READ_ONCE(entry->late_since), now = (u32)jiffies ?: 1;
 	struct pflow_thread *thread;
 
@@ -133,7 +133,7 @@ static enum filter_outcome judge_socket(const struct filter_packet *packet, u16 
 	if (packet->full && !packet->loopback && receiving(entry))
 		filter_control_harm(entry, level, packet->packets);
 	if (!packet->full) {
-		measure_room(entry, packet->sk, least_truesize(packet));
+		measure_room(entry, packet->sk, packet->least);
 		return FILTER_PASS;
 	}
 	if (READ_ONCE(entry->room))
@@ -168,8 +168,8 @@ static enum filter_outcome filter_judge(struct filter_packet *packet)
 	if (outcome != FILTER_PASS)
 		return outcome;
 	/* What a super-packet takes is not known beforehand. */
-	if (!packet->sk && packet->packets == 1 && fits(entry, packet->skb->truesize)) {
-		take_room(entry, packet->skb->truesize);
+	if (!packet->sk && packet->packets == 1 && fits(entry, packet->truesize)) {
+		take_room(entry, packet->truesize);
 		return FILTER_PASS;
 	}
 	outcome = packet->sk ? FILTER_PASS : filter_look(packet);

@@ -19,6 +19,7 @@ static int filter_start(void)
 	err = filter_hook_setup();
 	if (err)
 		goto moves;
+	filter_driver_watch(true);
 	return 0;
 
 moves:
@@ -30,6 +31,7 @@ control:
 
 static void filter_stop(void)
 {
+	filter_driver_watch(false);
 	filter_hook_teardown();
 	filter_moves_teardown();
 	filter_control_teardown();
@@ -60,7 +62,8 @@ static struct pflow_module filter_module = {
 
 static int __init pf_filter_init(void)
 {
-	return filter_exempt_setup() ?: pflow_module_register(&filter_module);
+	return filter_driver_register() ?: filter_exempt_setup() ?:
+	       pflow_module_register(&filter_module);
 }
 
 static void __exit pf_filter_exit(void)

@@ -26,31 +26,39 @@
 #define CHAIN_MOST	8	/* sockets looked at; with more a look-up is as cheap */
 
 /**
- * struct flow - one remembered flow
- * @net: namespace, an identity
+ * struct receiver - whose a flow was when it was last looked up
+ * @net: namespace of the packets, an identity
+ * @home: namespace of the socket, at @epoch there
  * @sk: receiving socket, an identity
  * @cookie: its cookie
- * @remote: source address
- * @local: destination address
- * @ports: source and destination port
- * @iif: device by which it came
  * @until: jiffies in which this is known to be so
- * @home: namespace of the socket, at @epoch there
  * @epoch: trails_epoch at that time
  * @routes: what the routes to another namespace were known by then
  */
-struct flow {
+struct receiver {
 	const struct net *net;
 	struct net *home;
 	const struct sock *sk;
 	u64 cookie;
+	u32 until;
+	u32 epoch;
+	u64 routes;
+};
+
+/**
+ * struct flow - one remembered flow
+ * @to: whose it was
+ * @remote: source address
+ * @local: destination address
+ * @ports: source and destination port
+ * @iif: device by which it came
+ */
+struct flow {
+	struct receiver to;
 	__be32 remote;
 	__be32 local;
 	u32 ports;
 	int iif;
-	u32 until;
-	u32 epoch;
-	u64 routes;
 };
 
 static DEFINE_PER_CPU(struct flow [1 << SLOT_BITS], flows);
@@ -72,36 +80,59 @@ static bool usable(const struct filter_packet *packet)
 	return !IS_ENABLED(CONFIG_PREEMPT_RT) && packet->v4;
 }
 
+static void receiver_remember(struct receiver *to, const struct filter_packet *packet)
+{
+	to->net = packet->net;
+	to->home = packet->home;
+	to->sk = packet->entry->sk;
+	to->cookie = packet->entry->cookie;
+	to->until = jiffies;
+	to->epoch = packet->epoch;
+	to->routes = packet->routes;
+}
+
+/* Is the other namespace still there, and do the routes still lead to it? */
+static bool still_there(const struct receiver *to, const struct net *net)
+{
+	return to->epoch == READ_ONCE(trails_epoch) &&
+	       ((u64)rt_genid_ipv4(net) << 32 | (u32)rt_genid_ipv4(to->home)) == to->routes;
+}
+
+/* The packet's entry, and where that is, if it is known yet. */
+static bool receiver_recall(const struct receiver *to, struct filter_packet *packet)
+{
+	if (to->until != (u32)jiffies || to->net != packet->net)
+		return false;
+	if (unlikely(to->home != packet->net) && !still_there(to, packet->net))
+		return false;
+	packet->entry = pflow_sock_find_as(to->sk, to->cookie);
+	if (!packet->entry)
+		return false;
+	packet->home = to->home;
+	packet->epoch = to->epoch;
+	packet->routes = to->routes;
+	packet->lasting = true;
+	return true;
+}
+
 /**
  * filter_remember() - keep whose a packet is for the next ones of its flow
  * @packet: classified; its receiver depends on nothing but the flow
  */
-static void filter_remember(const struct filter_packet *packet)
+static void filter_remember(struct filter_packet *packet)
 {
 	const struct iphdr *iph = ip_hdr(packet->skb);
 	struct flow *flow;
 
+	packet->lasting = true;
 	if (!usable(packet))
 		return;
 	flow = slot_of(packet);
-	flow->net = packet->net;
-	flow->sk = packet->sk;
-	flow->cookie = packet->entry->cookie;
+	receiver_remember(&flow->to, packet);
 	flow->remote = iph->saddr;
 	flow->local = iph->daddr;
 	flow->ports = ports_of(packet);
 	flow->iif = packet->skb->skb_iif;
-	flow->until = jiffies;
-	flow->home = packet->home;
-	flow->epoch = packet->epoch;
-	flow->routes = packet->routes;
-}
-
-/* Is the other namespace still there, and do the routes still lead to it? */
-static bool still_there(const struct flow *flow, const struct net *net)
-{
-	return flow->epoch == READ_ONCE(trails_epoch) &&
-	       ((u64)rt_genid_ipv4(net) << 32 | (u32)rt_genid_ipv4(flow->home)) == flow->routes;
 }
 
 /**
@@ -118,17 +149,10 @@ static bool filter_recall(struct filter_packet *packet)
 	if (!usable(packet))
 		return false;
 	flow = slot_of(packet);
-	if (flow->until != (u32)jiffies || flow->ports != ports_of(packet) ||
-	    flow->remote != iph->saddr || flow->local != iph->daddr ||
-	    flow->iif != packet->skb->skb_iif || flow->net != packet->net)
+	if (flow->ports != ports_of(packet) || flow->remote != iph->saddr ||
+	    flow->local != iph->daddr || flow->iif != packet->skb->skb_iif)
 		return false;
-	if (unlikely(flow->home != packet->net) && !still_there(flow, packet->net))
-		return false;
-	packet->entry = pflow_sock_find_as(flow->sk, flow->cookie);
-	if (!packet->entry)
-		return false;
-	packet->home = flow->home;
-	return true;
+	return receiver_recall(&flow->to, packet);
 }
 
 /**

@@ -24,6 +24,7 @@ from experiments.settings import (
     WEIGHT,
     Early,
     FlowLimit,
+    InDriver,
     Modules,
     RealTime,
     Reniced,
@@ -60,6 +61,7 @@ SETTINGS = {
     "tc-police": lambda: TcPolice(),
     "xdp-police": lambda: XdpPolice(),
     "filter": lambda: Modules("pf_filter"),
+    "filter-xdp": lambda: InDriver("pf_filter"),
     "observe": lambda: Modules("pf_filter", filter={"mode": "observe"}),
     "full": lambda: Modules("pf_filter", filter={"shed": "full"}),
     "floor-share": lambda: Modules("pf_filter", filter={"floor_share": "100"}),
@@ -71,6 +73,7 @@ SETTINGS = {
     "both": lambda: Modules("pf_filter", "pf_sched"),
     "mm": lambda: Modules("pf_mm"),
     "all": lambda: Modules(),
+    "all-xdp": lambda: InDriver(),
     "all-scaled": lambda: Scaled(),
 }
 

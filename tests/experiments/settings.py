@@ -198,6 +198,20 @@ class Modules(Setting):
         return mm.granted(guest.read(METRICS)) if "pf_mm" in guest.loaded else None
 
 
+class InDriver(Modules):
+    """The same, and what is dropped is dropped in the driver of the receiving device."""
+
+    TOOL = "tools/packetflow-xdp"
+
+    def enter(self, guest: Guest, ports: Sequence[int]) -> None:
+        super().enter(guest, ports)
+        guest.run(f"{REPO}/{self.TOOL} attach eth0", timeout=120)
+
+    def leave(self, guest: Guest) -> None:
+        guest.run(f"{REPO}/{self.TOOL} detach")
+        super().leave(guest)
+
+
 class Scaled(Modules):
     """Every module, and buffers larger than the paper's."""
 

@@ -348,6 +348,10 @@ class Guest:
             self.run(["rmmod", self._loaded[-1]])
             self._loaded.pop()
 
+    def forget(self) -> None:
+        """What `load` loaded was unloaded by other means."""
+        self._loaded.clear()
+
     # The kernel's log
 
     def log(self) -> str:

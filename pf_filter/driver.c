@@ -1,0 +1,273 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * Driver: what is shed anyway is dropped before it costs a buffer.
+ *
+ * An early drop at the hook has cost its buffer and the way there, more than half of what softirqs
+ * take for a packet. Where an administrator asks for it (packetflow xdp attach), a program of two
+ * instructions runs in a device's driver (XDP) and asks here about each frame. The verdict
+ * is the hook's: same receiver, same cut, same coin (judge.c).
+ *
+ * Whose a flow is, the hook tells (wire.c). A frame of a flow that it has not told of goes up.
+ *
+ * All else passes: what pf_filter leaves alone, and what a program or rule at the device's
+ * ingress may take elsewhere before the hook sees it. A tag of a VLAN has to be in the frame, as a
+ * program cannot see one that the card has taken off. As nobody but the
+ * kernel's stack looks at what comes later, a header is believed only if its sum is right.
+ *
+ * A program that is loaded holds the module, so what it calls is always there. Whether
+ * anything is judged, says @judging.
+ *
+ * On PREEMPT_RT all passes, as nothing is remembered there.
+ *
+ * Context: softirq, RCU read side.
+ */
+#include <linux/bpf.h>
+#include <linux/etherdevice.h>
+#include <linux/filter.h>
+#include <linux/if_vlan.h>
+#include <net/xdp.h>
+
+#include "../common/compat/compat.h"
+#include "../common/compat/driver.h"
+#include "filter.h"
+
+#define TAGS_MOST	2
+
+static bool judging;
+
+/* The device that the hook would see a frame of this device come by; NULL if that is not sure. */
+static const struct net_device *uppermost(struct net_device *dev)
+{
+	while (netif_is_lag_port(dev) || netif_is_bridge_port(dev)) {
+		dev = netdev_master_upper_dev_get_rcu(dev);
+		if (!dev)
+			return NULL;
+	}
+	return dev;
+}
+
+/**
+ * struct frame - what is read of a frame
+ * @at: next to be read
+ * @end: behind its last byte
+ * @dev: device that it came by; of a VLAN where it is tagged so
+ */
+struct frame {
+	const void *at;
+	const void *end;
+	struct net_device *dev;
+};
+
+static const void *take(struct frame *frame, unsigned int length)
+{
+	const void *at = frame->at;
+
+	if (frame->end - at < length)
+		return NULL;
+	frame->at += length;
+	return at;
+}
+
+/* Past the tags; 0 if it is not sure where it goes. */
+static __be16 ethernet_type(struct frame *frame)
+{
+	const struct ethhdr *eth = take(frame, sizeof(*eth));
+	const struct net_device *dev;
+	unsigned int tags = 0;
+	__be16 type;
+
+	if (!eth)
+		return 0;
+	for (type = eth->h_proto; eth_type_vlan(type); tags++) {
+		const struct vlan_hdr *tag = take(frame, sizeof(*tag));
+
+		if (!tag || tags == TAGS_MOST)
+			return 0;
+		frame->dev = __vlan_find_dev_deep_rcu(frame->dev, type,
+						      ntohs(tag->h_vlan_TCI) & VLAN_VID_MASK);
+		if (!frame->dev)
+			return 0;
+		type = tag->h_vlan_encapsulated_proto;
+	}
+	dev = uppermost(frame->dev);
+	if (!dev || !ether_addr_equal(eth->h_dest, dev->dev_addr))
+		return 0;
+	frame->dev = (struct net_device *)dev;
+	return type;
+}
+
+static __always_inline bool read_udp(struct frame *frame, struct wire_key *key)
+{
+	const struct udphdr *uh = take(frame, sizeof(*uh));
+	unsigned int length;
+
+	if (!uh)
+		return false;
+	length = ntohs(uh->len);
+	key->ports = (u32)ntohs(uh->source) << 16 | ntohs(uh->dest);
+	return length >= sizeof(*uh) && length - sizeof(*uh) <= frame->end - frame->at;
+}
+
+/* As ip_rcv() and parse4() look at it. */
+static bool read4(struct frame *frame, struct wire_key *key)
+{
+	const struct iphdr *iph = take(frame, sizeof(*iph));
+	unsigned int length;
+
+	if (!iph || iph->version != 4 || iph->ihl != sizeof(*iph) / 4 ||
+	    iph->protocol != IPPROTO_UDP || ip_is_fragment(iph) ||
+	    ip_fast_csum(iph, sizeof(*iph) / 4))
+		return false;
+	length = ntohs(iph->tot_len);
+	if (length < sizeof(*iph) || length - sizeof(*iph) > frame->end - frame->at)
+		return false;
+	frame->end = frame->at + length - sizeof(*iph);
+	wire_addresses4(key, iph->saddr, iph->daddr);
+	return read_udp(frame, key);
+}
+
+/* As ip6_rcv_core() and parse6() look at it; a jumbogram has an extension header. */
+static bool read6(struct frame *frame, struct wire_key *key)
+{
+	const struct ipv6hdr *ip6h = take(frame, sizeof(*ip6h));
+	unsigned int length;
+
+	if (!ip6h || ip6h->version != 6 || ip6h->nexthdr != IPPROTO_UDP)
+		return false;
+	length = ntohs(ip6h->payload_len);
+	if (!length || length > frame->end - frame->at)
+		return false;
+	frame->end = frame->at + length;
+	wire_addresses6(key, &ip6h->saddr, &ip6h->daddr);
+	return read_udp(frame, key);
+}
+
+/* The flow of a frame, if it is one that may be judged. */
+static bool frame_read(struct xdp_buff *xdp, struct wire_key *key)
+{
+	struct frame frame = { .at = xdp->data, .end = xdp->data_end, .dev = xdp->rxq->dev };
+	__be16 type;
+
+	if (xdp_buff_has_frags(xdp))
+		return false;
+	if (frame.dev->features & (NETIF_F_HW_VLAN_CTAG_RX | NETIF_F_HW_VLAN_STAG_RX))
+		return false;
+	if (pflow_ingress_used(frame.dev))
+		return false;
+	type = ethernet_type(&frame);
+	key->iif = frame.dev->ifindex;
+	if (frame.dev != xdp->rxq->dev && pflow_ingress_used(frame.dev))
+		return false;
+	if (type == htons(ETH_P_IP))
+		return read4(&frame, key);
+	return type == htons(ETH_P_IPV6) && read6(&frame, key);
+}
+
+/* The packet of a frame whose flow is known. */
+static bool frame_recall(const struct wire *wire, struct filter_packet *packet,
+			 const struct net_device *dev)
+{
+	packet->net = dev_net(dev);
+	packet->v4 = wire->key.v4;
+	packet->local_port = wire->key.ports & U16_MAX;
+	packet->remote_port = wire->key.ports >> 16;
+	packet->truesize = wire->truesize;
+	packet->least = SKB_TRUESIZE(0);
+	return receiver_recall(&wire->to, packet);
+}
+
+/* What is passed has a mark, where the driver leaves a place for it that nobody uses. */
+static void mark_judged(struct xdp_buff *xdp)
+{
+	void *mark = xdp->data - sizeof(judged_mark);
+
+	if (xdp->data_meta != xdp->data ||
+	    mark < xdp->data_hard_start + sizeof(struct xdp_frame))
+		return;
+	memcpy(mark, &judged_mark, sizeof(judged_mark));
+	xdp->data_meta = mark;
+}
+
+/* Is this frame to be dropped? What cannot be judged here is left to the hook. */
+static bool judge(const struct wire *wire, struct xdp_buff *xdp)
+{
+	struct filter_packet packet = { .packets = 1 };
+	enum filter_outcome outcome;
+
+	if (!frame_recall(wire, &packet, xdp->rxq->dev))
+		return false;
+	outcome = filter_judge(&packet);
+	if (filter_drops(&packet, outcome)) {
+		filter_drop(&packet, outcome);
+		return true;
+	}
+	if (outcome <= FILTER_PASS_EXEMPT)
+		mark_judged(xdp);
+	return false;
+}
+
+static noinline int judge_frame(struct xdp_buff *xdp)
+{
+	struct wire_key key;
+	struct wire *wire;
+
+	if (!READ_ONCE(judging) || !frame_read(xdp, &key))
+		return XDP_PASS;
+	wire = wire_slot(&key);
+	this_cpu_write(frames_at, (u32)jiffies);
+	if (wire_is(wire, &key))
+		return judge(wire, xdp) ? XDP_DROP : XDP_PASS;
+	wire->key = key;
+	wire->to.until = (u32)jiffies - 1;
+	return XDP_PASS;
+}
+
+/**
+ * pflow_xdp_judge() - is a frame to be dropped in the driver?
+ * @ctx: it
+ *
+ * For XDP programs.
+ *
+ * Context: a device's poll, softirq. Return: %XDP_PASS or %XDP_DROP.
+ */
+__bpf_kfunc int pflow_xdp_judge(struct xdp_md *ctx)
+{
+	if (likely(!this_cpu_read(pflow_load.pressed)) || IS_ENABLED(CONFIG_PREEMPT_RT))
+		return XDP_PASS;
+	return judge_frame((struct xdp_buff *)ctx);
+}
+
+BTF_KFUNCS_START(driver_ids)
+BTF_ID_FLAGS(func, pflow_xdp_judge)
+BTF_KFUNCS_END(driver_ids)
+
+static const struct btf_kfunc_id_set driver_set = {
+	.owner = THIS_MODULE,
+	.set = &driver_ids,
+};
+
+/**
+ * filter_driver_register() - let XDP programs ask
+ *
+ * Once in the module's life; the kernel takes it back itself. Without type information of the
+ * module (BTF), which some kernels' headers cannot make, there is nothing to be registered.
+ *
+ * Context: process. Return: 0 or a negative error.
+ */
+int filter_driver_register(void)
+{
+	if (!pflow_has_btf(THIS_MODULE))
+		return 0;
+	return register_btf_kfunc_id_set(BPF_PROG_TYPE_XDP, &driver_set);
+}
+
+/**
+ * filter_driver_watch() - judge frames, or let all pass
+ * @on: which
+ *
+ * Context: process. One that is being judged is done with after a grace period.
+ */
+void filter_driver_watch(bool on)
+{
+	WRITE_ONCE(judging, on);
+}

@@ -1,0 +1,168 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Drops in the driver: the hook's verdicts, made before a packet has a buffer."""
+
+import re
+import time
+from collections.abc import Iterator
+
+import pytest
+from experiments.measure import await_quiet, by_program, lost
+from rig.guest import Guest
+from rig.kernels import REPO
+from rig.traffic import LIGHT, Flow, sender
+from rig.traffic import programs as built
+
+pytestmark = pytest.mark.counted
+
+TOOL = f"{REPO}/tools/packetflow-xdp"
+SUITE = f"{REPO}/tools/packetflow"
+NICES = {5001: 0, 5002: 5, 5003: 10}
+PPS, SECONDS, SIZE = 18_000, 2.0, 256
+SLOW_S = 120  # the kernel's types are read, which takes an emulated processor a while
+
+
+def says(guest: Guest, command: str) -> str:
+    """What a command that fails says."""
+    done = guest.run(command, timeout=SLOW_S, check=False)
+    assert done.rc, command
+    return done.err
+
+
+def has_types(guest: Guest) -> bool:
+    return not guest.run("test -e /sys/kernel/btf/pf_filter", check=False).rc
+
+
+def attached(guest: Guest, device: str = "eth0") -> bool:
+    return "prog/xdp" in guest.run(f"ip link show {device}").out
+
+
+@pytest.fixture
+def filtered(guest: Guest) -> Iterator[Guest]:
+    """pf_filter is loaded, and asked by the driver."""
+    guest.load("pf_filter")
+    if not has_types(guest):
+        assert "BTF" in says(guest, f"{TOOL} attach eth0")
+        assert not attached(guest)
+        pytest.skip("this kernel's headers cannot make the module's types")
+    guest.run(f"{TOOL} attach eth0", timeout=SLOW_S)
+    yield guest
+    guest.run(f"{TOOL} detach")
+    time.sleep(0.5)
+
+
+def early(guest: Guest) -> dict[int, int]:
+    head, *rows = guest.read("/proc/packetflow/sockets").splitlines()
+    found = {}
+    for row in (dict(zip(head.split(), line.split(), strict=True)) for line in rows):
+        port = int(row["local"].rsplit(":", 1)[1])
+        found[port] = sum(int(row[f"early_{why}"]) for why in ("overload", "harm", "full"))
+    return found
+
+
+def passed(guest: Guest) -> dict[str, int]:
+    metrics = guest.read("/proc/packetflow/metrics")
+    found = re.findall(r'^packetflow_filter_passed_total{reason="(\w+)"} (\d+)', metrics, re.M)
+    return {reason: int(value) for reason, value in found}
+
+
+def offer(guest: Guest) -> tuple[list[int], list[int], dict[int, int], int]:
+    """Sent, received, dropped early by port, and dropped by the driver; the account closes."""
+    receivers = [LIGHT.receiver(guest, port, nice) for port, nice in NICES.items()]
+    before, by_driver = lost(guest).in_front, by_program(guest)
+    flows = [Flow(port, PPS) for port in NICES]
+    sent = LIGHT.send(flows, SIZE, SECONDS, sender(guest)).packets
+    await_quiet(guest, list(NICES))
+    drops = early(guest)
+    by_driver = by_program(guest) - by_driver
+    in_front = lost(guest).in_front - before
+    seen = [receiver.finish() for receiver in receivers]
+    at_sockets = sum(one.socket_drops or 0 for one in seen)
+    others = sum(one.packets for one in seen) + at_sockets + in_front - sum(sent.values())
+    assert 0 <= others < 3, (sent, seen, in_front)
+    return [sent[port] for port in NICES], [one.packets for one in seen], drops, by_driver
+
+
+def test_order_account_and_place(filtered: Guest) -> None:
+    sent, got, drops, by_driver = offer(filtered)
+    assert got[0] > 0.97 * sent[0] and got[0] > got[1] > got[2], (sent, got)
+    # The first packet of a flow in each tick goes up, and is judged by the hook.
+    assert by_driver > 0.9 * sum(drops.values()) > 0, (by_driver, drops)
+    told = passed(filtered)
+    # What passed the driver was met by the hook and not judged again.
+    assert told["judged_before"] > 0.9 * sum(got), (told, got)
+    assert told["judged"] < 1.1 * sum(got), (told, got)
+
+
+def test_switched_off_all_passes(filtered: Guest) -> None:
+    filtered.write("/proc/packetflow/enable", "0")
+    sent, got, _, by_driver = offer(filtered)
+    assert by_driver == 0
+    assert max(got) < 1.2 * min(got), (sent, got)
+
+
+def test_who_only_observes_drops_nothing(filtered: Guest) -> None:
+    filtered.write("/proc/packetflow/filter/mode", "observe")
+    _, got, drops, by_driver = offer(filtered)
+    assert by_driver == 0 == sum(drops.values())
+    assert max(got) < 1.2 * min(got), got
+
+
+def test_it_holds_the_module_until_it_is_detached(filtered: Guest) -> None:
+    assert attached(filtered)
+    assert "in use" in says(filtered, "rmmod pf_filter")
+    filtered.run(f"{SUITE} stop", timeout=SLOW_S)
+    assert not attached(filtered)
+    assert "pf_" not in filtered.run("lsmod").out
+    filtered.forget()
+
+
+def test_what_cannot_be_is_told(filtered: Guest) -> None:
+    assert "there is no device none0" in says(filtered, f"{TOOL} attach none0")
+    assert "attached already" in says(filtered, f"{TOOL} attach eth0")
+    assert "not attached" in says(filtered, f"{TOOL} detach lo")
+    filtered.run(f"{TOOL} detach eth0")
+    foreign = filtered.spawn([str(built() / "xdp_police"), "eth0", "7:0"])
+    filtered.run("until ip link show eth0 | grep -q xdp; do sleep 0.1; done")
+    assert "another XDP program" in says(filtered, f"{TOOL} attach eth0")
+    foreign.signal()
+    foreign.wait(20)
+    filtered.run(
+        "ip link add one type veth peer name two && ip link set one up && ip link set two up"
+    )
+    try:
+        assert "rxvlan off" in says(filtered, f"{TOOL} attach one")
+        filtered.run("ethtool -K one rxvlan off")
+        filtered.run(f"{TOOL} attach one", timeout=SLOW_S)
+        assert attached(filtered, "one")
+    finally:
+        filtered.run("ip link delete one")
+    assert filtered.run(f"{TOOL} status").out.split() == ["one"]
+    filtered.run(f"{TOOL} detach one")
+
+
+# Loads the program once, and attaches it again and again.
+CYCLES = 100
+CYCLE = f"""
+import importlib.machinery, os, socket, struct, types
+loader = importlib.machinery.SourceFileLoader("tool", "{TOOL}")
+tool = types.ModuleType("tool")
+loader.exec_module(tool)
+program, device = tool.program(), socket.if_nametoindex("eth0")
+print("ready", flush=True)
+for _ in range({CYCLES}):
+    request = struct.pack("IIII16x", program, device, tool.ATTACH_XDP, tool.NATIVE)
+    os.close(tool.bpf(tool.LINK_CREATE, request)[0])
+"""
+
+
+def test_it_comes_and_goes_under_a_flood(filtered: Guest) -> None:
+    filtered.run(f"{TOOL} detach eth0")
+    receivers = [LIGHT.receiver(filtered, port, nice) for port, nice in NICES.items()]
+    cycling = filtered.spawn(["python3", "-c", CYCLE])
+    time.sleep(5)
+    flows = [Flow(port, PPS) for port in NICES]
+    sent = LIGHT.send(flows, SIZE, 2 * SECONDS, sender(filtered)).packets
+    assert cycling.wait(SLOW_S).rc == 0
+    assert all(receiver.finish().packets for receiver in receivers), sent
+    assert not attached(filtered)
+    filtered.run(f"{TOOL} attach eth0", timeout=SLOW_S)
