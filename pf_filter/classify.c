@@ -72,6 +72,7 @@ parse_udp(struct filter_packet *packet, unsigned int header_length)
 		return FILTER_PASS_NOT_PLAIN;
 	if (unlikely(packet->packets > 1))
 		packet->packets = datagram_count(skb, length - sizeof(*uh));
+	packet->length = length;
 	packet->local_port = ntohs(uh->dest);
 	packet->remote_port = ntohs(uh->source);
 	return FILTER_PASS;

@@ -51,11 +51,13 @@ static const struct net_device *uppermost(struct net_device *dev)
  * @at: next to be read
  * @end: behind its last byte
  * @dev: device that it came by; of a VLAN where it is tagged so
+ * @length: of its datagram
  */
 struct frame {
 	const void *at;
 	const void *end;
 	struct net_device *dev;
+	u16 length;
 };
 
 static const void *take(struct frame *frame, unsigned int length)
@@ -99,13 +101,13 @@ static __be16 ethernet_type(struct frame *frame)
 static __always_inline bool read_udp(struct frame *frame, struct wire_key *key)
 {
 	const struct udphdr *uh = take(frame, sizeof(*uh));
-	unsigned int length;
 
 	if (!uh)
 		return false;
-	length = ntohs(uh->len);
+	frame->length = ntohs(uh->len);
 	key->ports = (u32)ntohs(uh->source) << 16 | ntohs(uh->dest);
-	return length >= sizeof(*uh) && length - sizeof(*uh) <= frame->end - frame->at;
+	return frame->length >= sizeof(*uh) &&
+	       frame->length - sizeof(*uh) <= frame->end - frame->at;
 }
 
 /* As ip_rcv() and parse4() look at it. */
@@ -143,36 +145,38 @@ static bool read6(struct frame *frame, struct wire_key *key)
 }
 
 /* The flow of a frame, if it is one that may be judged. */
-static bool frame_read(struct xdp_buff *xdp, struct wire_key *key)
+static bool frame_read(struct frame *frame, const struct net_device *by, struct wire_key *key)
 {
-	struct frame frame = { .at = xdp->data, .end = xdp->data_end, .dev = xdp->rxq->dev };
 	__be16 type;
 
-	if (xdp_buff_has_frags(xdp))
+	if (by->features & (NETIF_F_HW_VLAN_CTAG_RX | NETIF_F_HW_VLAN_STAG_RX))
 		return false;
-	if (frame.dev->features & (NETIF_F_HW_VLAN_CTAG_RX | NETIF_F_HW_VLAN_STAG_RX))
+	if (pflow_ingress_used(by))
 		return false;
-	if (pflow_ingress_used(frame.dev))
+	type = ethernet_type(frame);
+	/* Longer than a packet of this device can be, it is several (a tap's, or after GRO). */
+	if (!type || frame->end - frame->at > READ_ONCE(frame->dev->mtu))
 		return false;
-	type = ethernet_type(&frame);
-	key->iif = frame.dev->ifindex;
-	if (frame.dev != xdp->rxq->dev && pflow_ingress_used(frame.dev))
+	key->iif = frame->dev->ifindex;
+	if (frame->dev != by && pflow_ingress_used(frame->dev))
 		return false;
 	if (type == htons(ETH_P_IP))
-		return read4(&frame, key);
-	return type == htons(ETH_P_IPV6) && read6(&frame, key);
+		return read4(frame, key);
+	return type == htons(ETH_P_IPV6) && read6(frame, key);
 }
 
 /* The packet of a frame whose flow is known. */
 static bool frame_recall(const struct wire *wire, struct filter_packet *packet,
-			 const struct net_device *dev)
+			 const struct frame *frame)
 {
-	packet->net = dev_net(dev);
+	packet->net = dev_net(frame->dev);
 	packet->v4 = wire->key.v4;
 	packet->local_port = wire->key.ports & U16_MAX;
 	packet->remote_port = wire->key.ports >> 16;
+	packet->length = frame->length;
 	packet->truesize = wire->truesize;
-	packet->least = SKB_TRUESIZE(0);
+	/* A longer one takes no less. */
+	packet->least = frame->length >= wire->length ? wire->truesize : SKB_TRUESIZE(0);
 	return receiver_recall(&wire->to, packet);
 }
 
@@ -189,12 +193,12 @@ static void mark_judged(struct xdp_buff *xdp)
 }
 
 /* Is this frame to be dropped? What cannot be judged here is left to the hook. */
-static bool judge(const struct wire *wire, struct xdp_buff *xdp)
+static bool judge(const struct wire *wire, const struct frame *frame, struct xdp_buff *xdp)
 {
 	struct filter_packet packet = { .packets = 1 };
 	enum filter_outcome outcome;
 
-	if (!frame_recall(wire, &packet, xdp->rxq->dev))
+	if (!frame_recall(wire, &packet, frame))
 		return false;
 	outcome = filter_judge(&packet);
 	if (filter_drops(&packet, outcome)) {
@@ -208,15 +212,17 @@ static bool judge(const struct wire *wire, struct xdp_buff *xdp)
 
 static noinline int judge_frame(struct xdp_buff *xdp)
 {
+	struct frame frame = { .at = xdp->data, .end = xdp->data_end, .dev = xdp->rxq->dev };
 	struct wire_key key;
 	struct wire *wire;
 
-	if (!READ_ONCE(judging) || !frame_read(xdp, &key))
+	if (!READ_ONCE(judging) || xdp_buff_has_frags(xdp) ||
+	    !frame_read(&frame, xdp->rxq->dev, &key))
 		return XDP_PASS;
 	wire = wire_slot(&key);
 	this_cpu_write(frames_at, (u32)jiffies);
 	if (wire_is(wire, &key))
-		return judge(wire, xdp) ? XDP_DROP : XDP_PASS;
+		return judge(wire, &frame, xdp) ? XDP_DROP : XDP_PASS;
 	wire->key = key;
 	wire->to.until = (u32)jiffies - 1;
 	return XDP_PASS;

@@ -69,6 +69,7 @@ static inline bool filter_exempt(u16 local_port, u16 remote_port, u32 rate)
  * @sk: the receiving socket, held by RCU; NULL if only @entry is known
  * @entry: its entry in the shared table
  * @packets: how many the buffer carries
+ * @length: of the datagram, its header included
  * @truesize: what it takes of a receiver's buffer, if it is received, or about so much
  * @least: no more than that
  * @lasting: @entry depends on nothing but the flow
@@ -88,6 +89,7 @@ struct filter_packet {
 	struct sock *sk;
 	struct pflow_sock *entry;
 	unsigned int packets;
+	u16 length;
 	u32 truesize;
 	u32 least;
 	bool lasting;

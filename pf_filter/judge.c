@@ -133,6 +133,10 @@ static enum filter_outcome judge_socket(const struct filter_packet *packet, u16 
 	if (packet->full && !packet->loopback && receiving(entry))
 		filter_control_harm(entry, level, packet->packets);
 	if (!packet->full) {
+		/* A frame that is shorter than what its flow was told by: the hook will know. */
+		if (unlikely(packet->truesize > packet->least) && !packet->skb &&
+		    !room_left(packet->sk, packet->truesize))
+			return FILTER_PASS_UNTRACKED;
 		measure_room(entry, packet->sk, packet->least);
 		return FILTER_PASS;
 	}

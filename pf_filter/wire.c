@@ -44,10 +44,12 @@ struct wire_key {
  * struct wire - what is kept of a flow
  * @key: of it
  * @to: whose it is, by the hook
- * @truesize: what its last packet took of a buffer
+ * @length: of the packet by which that was told
+ * @truesize: what that took of a buffer
  */
 struct wire {
 	struct wire_key key;
+	u16 length;
 	u32 truesize;
 	struct receiver to;
 };
@@ -173,6 +175,7 @@ static void filter_teach(struct wire *wire, const struct filter_packet *packet)
 	if (!wire || !packet->lasting)
 		return;
 	receiver_remember(&wire->to, packet);
+	wire->length = packet->length;
 	wire->truesize = packet->truesize;
 }
 
