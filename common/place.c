@@ -2,18 +2,16 @@
 /*
  * Places: a receiver that waits where softirqs take the CPU is woken where a CPU idles.
  *
- * The scheduler does not count softirqs as load. So it leaves a receiver on the CPU on which packets
- * arrive, as that is the one that wakes it, though it hardly gets to run there and another
+ * The scheduler does not count softirqs as load. So it leaves a receiver on the CPU on which
+ * packets arrive, as that is the one that wakes it, though it hardly gets to run there and another
  * CPU idles. No priority helps it, since softirqs come before all of them.
  *
  * What is done is a hint. The scheduler keeps for each task the CPU on which it woke last, and
- * looks there first when it wakes the next time (wake_cpu). Another CPU is written in its place, one
- * that the task may use. The scheduler is free to choose anew, which it does if that CPU is no
+ * looks there first when it wakes the next time (wake_cpu). Another CPU is written in its place,
+ * one that the task may use. The scheduler is free to choose anew, which it does if that CPU is no
  * longer idle, and writes its own choice over it. So nothing has to be taken back: affinity, class
- * and group of the task stay as they are. Whoever does not want his server to be moved
- * binds it to a CPU, as always.
- *
- * Who always has something to do never wakes, and stays until it sleeps once.
+ * and group of the task stay as they are. Whoever does not want his server to be moved binds it to
+ * a CPU, as always. Who always has something to do never wakes, and stays until it sleeps once.
  *
  * It costs nobody his packets, so it comes before shedding: pf_filter sees what is still waited for
  * then. The most important one goes first, and one at a time to each CPU, until it is seen what is

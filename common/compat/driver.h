@@ -10,7 +10,7 @@
 
 /* 6.3 (57e7c169cd6a). */
 #ifndef __bpf_kfunc
-#define __bpf_kfunc __used noinline
+#define __bpf_kfunc noinline
 #endif
 
 /* 6.9 marked the sets of functions for programs (6f3189f38a3e). */
