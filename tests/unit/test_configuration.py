@@ -56,7 +56,7 @@ def test_what_makes_no_sense_is_told_with_its_line(tmp_path: Path, text: str, sa
 
 def test_it_knows_every_setting() -> None:
     known = re.findall(r"^#(\S+) = ", SHIPPED.read_text(), re.MULTILINE)
-    assert ("modules", *program.SETTINGS) == tuple(known)
+    assert ("modules", "xdp", *program.SETTINGS) == tuple(known)
 
 
 def test_a_file_that_is_no_text_is_told(tmp_path: Path) -> None:
