@@ -171,8 +171,8 @@ static bool frame_recall(const struct wire *wire, struct filter_packet *packet,
 {
 	packet->net = dev_net(frame->dev);
 	packet->v4 = wire->key.v4;
-	packet->local_port = wire->key.ports & U16_MAX;
-	packet->remote_port = wire->key.ports >> 16;
+	packet->local_port = wire->local_port;
+	packet->remote_port = wire->remote_port;
 	packet->length = frame->length;
 	packet->truesize = wire->truesize;
 	/* A longer one takes no less. */

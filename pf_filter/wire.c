@@ -10,7 +10,8 @@
  *
  * What was judged in the driver and passed has a mark in front of its frame (XDP's metadata), so
  * that it is not judged again, on whatever CPU the hook meets it. A driver that has no place for it
- * has its packets judged twice; then the cut, which is asked for by harm, is less deep.
+ * has its packets judged twice; then the cut, which is asked for by harm, is less deep. Where the
+ * hook runs on other CPUs than the driver (RPS), nothing is told, and nothing dropped there.
  *
  * Slots are this CPU's own and used with softirqs off, as recall.c's.
  *
@@ -44,11 +45,15 @@ struct wire_key {
  * struct wire - what is kept of a flow
  * @key: of it
  * @to: whose it is, by the hook
+ * @local_port: destination port, as the hook sees it
+ * @remote_port: source port, likewise
  * @length: of the packet by which that was told
  * @truesize: what that took of a buffer
  */
 struct wire {
 	struct wire_key key;
+	u16 local_port;
+	u16 remote_port;
 	u16 length;
 	u32 truesize;
 	struct receiver to;
@@ -175,6 +180,8 @@ static void filter_teach(struct wire *wire, const struct filter_packet *packet)
 	if (!wire || !packet->lasting)
 		return;
 	receiver_remember(&wire->to, packet);
+	wire->local_port = packet->local_port;
+	wire->remote_port = packet->remote_port;
 	wire->length = packet->length;
 	wire->truesize = packet->truesize;
 }

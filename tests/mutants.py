@@ -809,10 +809,17 @@ MUTANTS = [
         "vm/test_containers.py::test_who_is_not_full_is_let_through_and_judged_once",
     ),
     Mutant(
-        "nobody is placed",
-        "common/place.c",
-        "	WRITE_ONCE(task->wake_cpu, cpu);\n",
+        "judged in the driver and at the hook",
+        "pf_filter/driver.c",
+        "	xdp->data_meta = mark;\n",
         "",
-        "vm/test_place.py::test_who_waits_for_softirqs_wakes_where_a_cpu_idles",
+        "vm/test_driver.py::test_order_account_and_place",
+    ),
+    Mutant(
+        "a VLAN that nobody has",
+        "pf_filter/driver.c",
+        "if (!type || frame->end",
+        "if (frame->end",
+        "vm/test_fuzz_packets.py::test_the_driver_drops_what_the_hook_would",
     ),
 ]
