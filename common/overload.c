@@ -503,8 +503,10 @@ static void arm_and_scan(struct work_struct *work)
 static void estimator(struct kthread_work *work)
 {
 	static bool before;	/* was there pressure */
-	static struct cpumask cpus, idle;	/* the busy ones; one estimator runs at a time */
-	bool pressed = look_at_all(), busy = look_for_busy(&cpus, &idle), learn, lately, soon;
+	/* One estimator runs at a time. */
+	static struct cpumask busy_cpus, idle_cpus;
+	bool pressed = look_at_all(), busy = look_for_busy(&busy_cpus, &idle_cpus);
+	bool learn, lately, soon;
 	unsigned long delay;
 
 	sample(!pressed && due(READ_ONCE(last_sample), SAMPLE_EVERY));
@@ -524,8 +526,8 @@ static void estimator(struct kthread_work *work)
 	queue_work(queue, &slow_work);
 	if (busy)
 		look_for_waiting();
-	soon = pressed && pflow_place_step(&idle);
-	soon |= pflow_batch_step(&cpus);
+	soon = pressed && pflow_place_step(&idle_cpus);
+	soon |= pflow_batch_step(&busy_cpus);
 	if (soon)
 		delay = SOON;
 	else

@@ -39,7 +39,7 @@ static bool waits_for_softirqs(const struct pflow_thread *thread)
 }
 
 /* The most important one that has not been tried. */
-static struct pflow_thread *next_one(unsigned long *tried)
+static struct pflow_thread *thread_next(unsigned long *tried)
 {
 	struct pflow_thread *best = NULL;
 	unsigned int i;
@@ -73,7 +73,7 @@ static unsigned int idle_cpu_for(const struct task_struct *task, unsigned int fr
 }
 
 /* Under RCU. */
-static void place(const struct pflow_thread *thread, struct cpumask *left)
+static void thread_place(const struct pflow_thread *thread, struct cpumask *left)
 {
 	struct task_struct *task = pid_task(find_pid_ns(READ_ONCE(thread->pid), &init_pid_ns),
 					    PIDTYPE_PID);
@@ -108,8 +108,8 @@ bool pflow_place_step(const struct cpumask *idle)
 	pflow_threads_sample();
 	cpumask_copy(&left, idle);
 	rcu_read_lock();
-	while (!cpumask_empty(&left) && (thread = next_one(tried)))
-		place(thread, &left);
+	while (!cpumask_empty(&left) && (thread = thread_next(tried)))
+		thread_place(thread, &left);
 	rcu_read_unlock();
 	return !cpumask_equal(&left, idle);
 }

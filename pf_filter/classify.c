@@ -183,7 +183,7 @@ static enum filter_outcome find6(struct filter_packet *packet)
  * split again first, unless its receiver merges; how much each segment takes depends on who
  * allocates it, but no less than an empty buffer does.
  */
-static void measure(struct filter_packet *packet)
+static void measure_packet(struct filter_packet *packet)
 {
 	packet->truesize = packet->skb->truesize;
 	packet->least = packet->packets > 1 ? SKB_TRUESIZE(0) : packet->truesize;
@@ -334,7 +334,7 @@ static enum filter_outcome filter_classify(struct filter_packet *packet,
 		return outcome;
 	if (ipvs_serves(state))
 		return FILTER_PASS_NOT_PLAIN;
-	measure(packet);
+	measure_packet(packet);
 	wire = filter_shown(packet);
 	recalled = filter_recall(packet);
 	if (recalled)

@@ -11,8 +11,8 @@
  *
  * All else passes: what pf_filter leaves alone, and what a program or rule at the device's
  * ingress may take elsewhere before the hook sees it. A tag of a VLAN has to be in the frame, as a
- * program cannot see one that the card has taken off. As nobody but the
- * kernel's stack looks at what comes later, a header is believed only if its sum is right.
+ * program cannot see one that the card has taken off. The sum of IPv4's header is verified here, as
+ * the kernel verifies it only later.
  *
  * A program that is loaded holds the module, so what it calls is always there. Whether
  * anything is judged, says @judging.
@@ -36,7 +36,7 @@
 static bool judging;
 
 /* The device that the hook would see a frame of this device come by; NULL if that is not sure. */
-static const struct net_device *uppermost(struct net_device *dev)
+static struct net_device *device_uppermost(struct net_device *dev)
 {
 	while (netif_is_lag_port(dev) || netif_is_bridge_port(dev)) {
 		dev = netdev_master_upper_dev_get_rcu(dev);
@@ -60,7 +60,7 @@ struct frame {
 	u16 length;
 };
 
-static const void *take(struct frame *frame, unsigned int length)
+static const void *frame_take(struct frame *frame, unsigned int length)
 {
 	const void *at = frame->at;
 
@@ -71,17 +71,16 @@ static const void *take(struct frame *frame, unsigned int length)
 }
 
 /* Past the tags; 0 if it is not sure where it goes. */
-static __be16 ethernet_type(struct frame *frame)
+static __be16 frame_type(struct frame *frame)
 {
-	const struct ethhdr *eth = take(frame, sizeof(*eth));
-	const struct net_device *dev;
+	const struct ethhdr *eth = frame_take(frame, sizeof(*eth));
 	unsigned int tags = 0;
 	__be16 type;
 
 	if (!eth)
 		return 0;
 	for (type = eth->h_proto; eth_type_vlan(type); tags++) {
-		const struct vlan_hdr *tag = take(frame, sizeof(*tag));
+		const struct vlan_hdr *tag = frame_take(frame, sizeof(*tag));
 
 		if (!tag || tags == TAGS_MOST)
 			return 0;
@@ -91,16 +90,15 @@ static __be16 ethernet_type(struct frame *frame)
 			return 0;
 		type = tag->h_vlan_encapsulated_proto;
 	}
-	dev = uppermost(frame->dev);
-	if (!dev || !ether_addr_equal(eth->h_dest, dev->dev_addr))
+	frame->dev = device_uppermost(frame->dev);
+	if (!frame->dev || !ether_addr_equal(eth->h_dest, frame->dev->dev_addr))
 		return 0;
-	frame->dev = (struct net_device *)dev;
 	return type;
 }
 
-static __always_inline bool read_udp(struct frame *frame, struct wire_key *key)
+static __always_inline bool frame_read_udp(struct frame *frame, struct wire_key *key)
 {
-	const struct udphdr *uh = take(frame, sizeof(*uh));
+	const struct udphdr *uh = frame_take(frame, sizeof(*uh));
 
 	if (!uh)
 		return false;
@@ -111,9 +109,9 @@ static __always_inline bool read_udp(struct frame *frame, struct wire_key *key)
 }
 
 /* As ip_rcv() and parse4() look at it. */
-static bool read4(struct frame *frame, struct wire_key *key)
+static bool frame_read4(struct frame *frame, struct wire_key *key)
 {
-	const struct iphdr *iph = take(frame, sizeof(*iph));
+	const struct iphdr *iph = frame_take(frame, sizeof(*iph));
 	unsigned int length;
 
 	if (!iph || iph->version != 4 || iph->ihl != sizeof(*iph) / 4 ||
@@ -125,13 +123,13 @@ static bool read4(struct frame *frame, struct wire_key *key)
 		return false;
 	frame->end = frame->at + length - sizeof(*iph);
 	wire_addresses4(key, iph->saddr, iph->daddr);
-	return read_udp(frame, key);
+	return frame_read_udp(frame, key);
 }
 
 /* As ip6_rcv_core() and parse6() look at it; a jumbogram has an extension header. */
-static bool read6(struct frame *frame, struct wire_key *key)
+static bool frame_read6(struct frame *frame, struct wire_key *key)
 {
-	const struct ipv6hdr *ip6h = take(frame, sizeof(*ip6h));
+	const struct ipv6hdr *ip6h = frame_take(frame, sizeof(*ip6h));
 	unsigned int length;
 
 	if (!ip6h || ip6h->version != 6 || ip6h->nexthdr != IPPROTO_UDP)
@@ -141,7 +139,7 @@ static bool read6(struct frame *frame, struct wire_key *key)
 		return false;
 	frame->end = frame->at + length;
 	wire_addresses6(key, &ip6h->saddr, &ip6h->daddr);
-	return read_udp(frame, key);
+	return frame_read_udp(frame, key);
 }
 
 /* The flow of a frame, if it is one that may be judged. */
@@ -153,7 +151,7 @@ static bool frame_read(struct frame *frame, const struct net_device *by, struct 
 		return false;
 	if (pflow_ingress_used(by))
 		return false;
-	type = ethernet_type(frame);
+	type = frame_type(frame);
 	/* Longer than a packet of this device can be, it is several (a tap's, or after GRO). */
 	if (!type || frame->end - frame->at > READ_ONCE(frame->dev->mtu))
 		return false;
@@ -161,8 +159,8 @@ static bool frame_read(struct frame *frame, const struct net_device *by, struct 
 	if (frame->dev != by && pflow_ingress_used(frame->dev))
 		return false;
 	if (type == htons(ETH_P_IP))
-		return read4(frame, key);
-	return type == htons(ETH_P_IPV6) && read6(frame, key);
+		return frame_read4(frame, key);
+	return type == htons(ETH_P_IPV6) && frame_read6(frame, key);
 }
 
 /* The packet of a frame whose flow is known. */
@@ -181,7 +179,7 @@ static bool frame_recall(const struct wire *wire, struct filter_packet *packet,
 }
 
 /* What is passed has a mark, where the driver leaves a place for it that nobody uses. */
-static void mark_judged(struct xdp_buff *xdp)
+static void frame_mark(struct xdp_buff *xdp)
 {
 	void *mark = xdp->data - sizeof(judged_mark);
 
@@ -193,7 +191,7 @@ static void mark_judged(struct xdp_buff *xdp)
 }
 
 /* Is this frame to be dropped? What cannot be judged here is left to the hook. */
-static bool judge(const struct wire *wire, const struct frame *frame, struct xdp_buff *xdp)
+static bool frame_judge(const struct wire *wire, const struct frame *frame, struct xdp_buff *xdp)
 {
 	struct filter_packet packet = { .packets = 1 };
 	enum filter_outcome outcome;
@@ -206,11 +204,11 @@ static bool judge(const struct wire *wire, const struct frame *frame, struct xdp
 		return true;
 	}
 	if (outcome <= FILTER_PASS_EXEMPT)
-		mark_judged(xdp);
+		frame_mark(xdp);
 	return false;
 }
 
-static noinline int judge_frame(struct xdp_buff *xdp)
+static noinline int frame_decide(struct xdp_buff *xdp)
 {
 	struct frame frame = { .at = xdp->data, .end = xdp->data_end, .dev = xdp->rxq->dev };
 	struct wire_key key;
@@ -222,7 +220,7 @@ static noinline int judge_frame(struct xdp_buff *xdp)
 	wire = wire_slot(&key);
 	this_cpu_write(frames_at, (u32)jiffies);
 	if (wire_is(wire, &key))
-		return judge(wire, &frame, xdp) ? XDP_DROP : XDP_PASS;
+		return frame_judge(wire, &frame, xdp) ? XDP_DROP : XDP_PASS;
 	wire->key = key;
 	wire->to.until = (u32)jiffies - 1;
 	return XDP_PASS;
@@ -240,7 +238,7 @@ __bpf_kfunc int pflow_xdp_judge(struct xdp_md *ctx)
 {
 	if (likely(!this_cpu_read(pflow_load.pressed)) || IS_ENABLED(CONFIG_PREEMPT_RT))
 		return XDP_PASS;
-	return judge_frame((struct xdp_buff *)ctx);
+	return frame_decide((struct xdp_buff *)ctx);
 }
 
 BTF_KFUNCS_START(driver_ids)

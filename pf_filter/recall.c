@@ -91,7 +91,7 @@ static void receiver_remember(struct receiver *to, const struct filter_packet *p
 	to->routes = packet->routes;
 }
 
-/* Is the other namespace still there, and do the routes still lead to it? */
+/* Is the other namespace still there, and do the routes of IPv4 still lead to it? */
 static bool still_there(const struct receiver *to, const struct net *net)
 {
 	return to->epoch == READ_ONCE(trails_epoch) &&
@@ -103,7 +103,7 @@ static bool receiver_recall(const struct receiver *to, struct filter_packet *pac
 {
 	if (to->until != (u32)jiffies || to->net != packet->net)
 		return false;
-	if (unlikely(to->home != packet->net) && !still_there(to, packet->net))
+	if (unlikely(to->home != packet->net) && !(packet->v4 && still_there(to, packet->net)))
 		return false;
 	packet->entry = pflow_sock_find_as(to->sk, to->cookie);
 	if (!packet->entry)
