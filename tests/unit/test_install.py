@@ -12,6 +12,7 @@ from rig.kernels import REPO, kernel
 
 pytestmark = pytest.mark.timeout(900)  # a busy machine builds slowly
 UNITS = ("packetflow", "packetflow-group")
+PROGRAMS = (*UNITS, "packetflow-xdp")
 SIGNED = b"~Module signature appended~\n"
 
 
@@ -62,7 +63,7 @@ def test_what_is_installed_is_signed_and_all_of_it_uninstalled(tree: Path, tmp_p
     make(tree, "install", f"DESTDIR={target}")
     place = f"lib/modules/{kernel('6.1').version}/updates/packetflow"
     modules = {f"{place}/{name}" for name in names(tree)}
-    programs = {f"usr/local/sbin/{name}" for name in ("packetflow", "packetflow-group")}
+    programs = {f"usr/local/sbin/{name}" for name in PROGRAMS}
     found = files(target)
     assert {path for path in found if path.startswith("lib/")} == modules
     assert {path for path in found if "/sbin/" in path} == programs
