@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * A child does not inherit its parent's boost.
+ * A child does not inherit its parent's boost: it gets what its parent had before.
  *
  * The tracepoint task_newtask passes the child complete and not yet running, the
  * kernel's own workers on behalf of a process (io_uring) included.
@@ -8,11 +8,56 @@
  * Context: the parent's, preemption off.
  */
 #include "../common/compat/compat.h"
-#include "sched.h"
+#include "slots.h"
+
+static void repair_child(const struct slot *slot, const struct task_struct *parent,
+			 struct task_struct *child)
+{
+	const struct boost_before *before = &slot->boost.before;
+	bool ghost = slot->state == SLOT_GHOST, nice_lever = slot->boost.lever == LEVER_NICE;
+	int nice = task_nice(parent);
+	bool reset;
+
+	if (slot->boost.lever == LEVER_GROUP)
+		return;	/* the thread itself was not changed */
+	/* A class that the parent was given since, by somebody else: not our doing. */
+	if (ghost && READ_ONCE(parent->policy) != SCHED_NORMAL)
+		return;
+	if (nice_lever && !ghost && nice == slot->boost.nice)
+		nice = before->nice;
+	reset = ghost || nice_lever ? parent->sched_reset_on_fork : before->reset_on_fork;
+	set_user_nice(child, reset && nice < 0 ? 0 : nice);
+	if (!nice_lever && before->slice_ns && !reset)
+		pflow_set_custom_slice(child, before->slice_ns);
+	if (!child->default_timer_slack_ns) {
+		child->timer_slack_ns = before->timer_slack_ns;
+		child->default_timer_slack_ns = before->timer_slack_ns;
+	}
+}
+
+/*
+ * Ghosts count: the child may have been copied just before its parent's boost ended. What
+ * reset-on-fork did where the parent asked for it itself stays done.
+ */
+static void restore_child(const struct task_struct *parent, struct task_struct *child)
+{
+	unsigned long irq;
+	unsigned int i;
+
+	for (i = 0; i < SLOTS; i++)
+		if (READ_ONCE(slots[i].boost.task) == parent)
+			break;
+	if (i == SLOTS)
+		return;
+	raw_spin_lock_irqsave(&slots_lock, irq);
+	if (slots[i].boost.task == parent && READ_ONCE(child->policy) == SCHED_NORMAL)
+		repair_child(&slots[i], parent, child);
+	raw_spin_unlock_irqrestore(&slots_lock, irq);
+}
 
 static void on_fork(PFLOW_NEWTASK_ARGS)
 {
-	boost_child(current, child);
+	restore_child(current, child);
 }
 
 static struct pflow_trace forked = {

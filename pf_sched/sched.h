@@ -63,7 +63,7 @@ enum boost_end {
 	END_EXEC,
 	END_OTHER,
 	END_BARRED,
-	END_VAIN,
+	END_TRIAL,	/* taken back for a moment, to see whether it helps */
 	END_DISPLACED,
 	END_STOPPED,
 	END_CHANGED,
@@ -134,11 +134,14 @@ const char *lever_name(enum boost_lever lever);
 int fork_setup(void);
 void fork_teardown(void);
 
-/* elect.c */
+/* boost.c */
 int boost_setup(void);
 void boost_teardown(void);
+
+/* elect.c */
 bool boost_consider(struct sock *sk);
-void boost_child(const struct task_struct *parent, struct task_struct *child);
+
+/* status.c */
 void boost_status(struct seq_file *m);
 void boost_metrics(struct seq_file *m);
 

@@ -59,7 +59,7 @@ TRACE_EVENT(restore,
 				   { END_STOPPED, "stopped" }, { END_CHANGED, "changed" },
 				   { END_CAP, "cap" }, { END_WEAK, "weak" },
 				   { END_OTHER, "other" }, { END_BARRED, "barred" },
-				   { END_VAIN, "vain" }))
+				   { END_TRIAL, "trial" }))
 );
 
 #endif

@@ -55,6 +55,7 @@ LEVERS = ("nice", "deadline", "rr")
 PR_SET_NAME = 15
 UDPLITE = 136
 FORGOTTEN = 2.0  # s: so long after a reservation the kernel still knows of it
+UNTRIED = 20  # hundredths of a second after which no boost is on trial yet
 LONG = 3000  # ms: a boost that lasts so long does not end by itself in a test
 
 KNOBS = {
@@ -198,7 +199,8 @@ def test_whoever_starves_is_raised_for_a_while_and_restored(lever: str, kind: st
         assert receiver.row()["prio"] == prio
         wait_for(lambda: not boosted())
         grown = seen.all()
-        assert grown["restored expired"] == grown["elected"], grown
+        ended = sum(grown.get(f"restored {why}", 0) for why in ("expired", "trial"))
+        assert ended == grown["elected"], grown
     after = everybody()
     assert {
         who: (was, after[who]) for who, was in before.items() if after.get(who, was) != was
@@ -207,12 +209,12 @@ def test_whoever_starves_is_raised_for_a_while_and_restored(lever: str, kind: st
 
 @inside(modules=SCHED)
 def test_it_stays_raised_as_long_as_its_buffer_fills() -> None:
-    with starving("nice", hold=500), receiving() as receiver:
+    with starving("nice", hold=50), receiving() as receiver:
         calm()
         with flood(receiver.port):
             await_raised(receiver, "nice")
             seen = Counting()
-            for _ in range(100):
+            for _ in range(UNTRIED):
                 assert is_raised("nice", receiver.before, receiver.state())
                 time.sleep(0.01)
         assert seen["elected"] == 0
@@ -616,7 +618,7 @@ def test_of_more_than_there_is_place_for_the_most_important_are_raised() -> None
         raise_up(low, "nice")
         with flood(low.port, high.port):
             await_raised(high, "nice")
-            for _ in range(50):
+            for _ in range(UNTRIED):
                 assert is_raised("nice", high.before, high.state())
                 assert low.state() == low.before
                 time.sleep(0.01)
@@ -728,7 +730,7 @@ def test_equals_take_turns_where_a_boost_does_not_help() -> None:
         with flood(one.port, other.port):
             for receiver in (one, other, one):
                 await_raised(receiver, "nice")
-        assert seen["restored vain"] >= 2
+        assert seen["restored trial"] >= 2
 
 
 @inside(modules=SCHED)
@@ -873,12 +875,11 @@ def test_whoever_limits_its_real_time_is_not_made_real_time(lever: str, grouped:
         calm()
         with flood(receiver.port):
             wait_for(lambda: seen["refused lever"] >= 5 or boosted())
-            deadline = time.monotonic() + 1
-            while time.monotonic() < deadline:
-                assert receiver.state().policy in (os.SCHED_OTHER, SCHED_DEADLINE)
-                time.sleep(0.01)
             if not grouped:
                 assert boosted() == {"nice": 1}
+            for _ in range(100):
+                assert receiver.state().policy in (os.SCHED_OTHER, SCHED_DEADLINE)
+                time.sleep(0.01)
         if not seen["elected"]:
             assert "RTTIME" in (ROOT / "status").read_text()
         wait_for(lambda: receiver.state() == receiver.before)

@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * Slots: where boosts live; see slots.h.
+ */
+#include "slots.h"
+
+struct slot slots[SLOTS];
+DEFINE_RAW_SPINLOCK(slots_lock);
+struct slot_counts slot_counts;
+
+/**
+ * slot_set_state() - a slot goes on to its next state
+ * @slot: it
+ * @state: that
+ *
+ * What was written to the slot before is seen by who sees the state without the lock.
+ *
+ * Context: any; under slots_lock, but where the thread takes a slot from OVER.
+ */
+void slot_set_state(struct slot *slot, enum slot_state state)
+{
+	smp_store_release(&slot->state, state);	/* pairs with slot_state() */
+}
+
+/**
+ * slot_state() - a slot's state, read without the lock
+ * @slot: it
+ *
+ * Context: any. Return: the state; what was written before it is seen as well.
+ */
+enum slot_state slot_state(const struct slot *slot)
+{
+	return smp_load_acquire(&slot->state);	/* pairs with slot_set_state() */
+}
+
+/**
+ * slot_active() - is somebody elected here?
+ * @slot: it
+ *
+ * Context: any. Return: whether a thread is raised by it, or about to be.
+ */
+bool slot_active(const struct slot *slot)
+{
+	enum slot_state state = READ_ONCE(slot->state);
+
+	return state == SLOT_CHOSEN || state == SLOT_RAISED;
+}
+
+/**
+ * slot_of() - the slot of a thread; it has one at most
+ * @task: the thread, or NULL for a free slot
+ *
+ * Context: under slots_lock. Return: it, or NULL.
+ */
+struct slot *slot_of(const struct task_struct *task)
+{
+	unsigned int i;
+
+	for (i = 0; i < SLOTS; i++)
+		if (slots[i].boost.task == task)
+			return &slots[i];
+	return NULL;
+}
+
+/**
+ * slot_mark_socket() - note in the table whether a socket's receiver is elected
+ * @slot: whose socket
+ * @elected: that
+ *
+ * Context: any; the slot holds its socket.
+ */
+void slot_mark_socket(const struct slot *slot, bool elected)
+{
+	struct pflow_sock *entry;
+
+	rcu_read_lock();
+	entry = pflow_sock_find_as(slot->sk, slot->cookie);
+	if (entry && elected)
+		set_bit(PFLOW_SOCK_PP, &entry->flags);
+	else if (entry)
+		clear_bit(PFLOW_SOCK_PP, &entry->flags);
+	rcu_read_unlock();
+}
+
+/**
+ * slot_finish() - a boost is over; the thread restores what it changed
+ * @slot: of the boost
+ * @end: why
+ *
+ * Context: under slots_lock.
+ */
+void slot_finish(struct slot *slot, enum boost_end end)
+{
+	lockdep_assert_held(&slots_lock);
+	if (slot->state == SLOT_CHOSEN)
+		slot->boost.lever = LEVERS;	/* never pulled */
+	slot->end = end;
+	slot_set_state(slot, SLOT_OVER);
+}
+
+/**
+ * task_flags() - a thread's PF_ flags
+ * @task: held, or under RCU
+ *
+ * Context: any. Return: they; one that has just begun to exit may not say so yet.
+ */
+unsigned int task_flags(const struct task_struct *task)
+{
+	/* Only the task itself writes them, plainly, and for many reasons. */
+	return data_race(READ_ONCE(task->flags));
+}

@@ -1,0 +1,185 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * A boost and its life, as the files of pf_sched that make it share it.
+ *
+ * A boost lives in a slot. The packet path takes a free slot and, where nice is
+ * the lever, raises at once (elect.c). Everything else is done by one thread of
+ * pf_sched (boost.c):
+ *
+ *	FREE -> CHOSEN -> RAISED -> OVER -> GHOST -> FREE
+ *	  packet path  thread  both   thread   thread
+ *
+ * A slot changes state under one raw lock, which is taken only for a socket that
+ * is over the threshold and not elected yet, once a jiffy for each at most. A slot
+ * holds its task from CHOSEN to FREE, so a reused process id is never taken for
+ * it. It holds its socket while the thread is raised, and while it is found out
+ * whether that helped (trial.c). A ghost remembers for a while whom the boost
+ * was for: the parent of a child still under way, how much it ran, when it was
+ * changed last, and whether it was raised in vain.
+ */
+#ifndef _PFLOW_SCHED_SLOTS_H
+#define _PFLOW_SCHED_SLOTS_H
+
+#include <linux/spinlock.h>
+
+#include "../common/trial.h"
+#include "sched.h"
+
+#define SLOTS		32
+#define TICK_MS		10	/* the thread's, while anybody is raised */
+
+enum slot_state {
+	SLOT_FREE,
+	SLOT_CHOSEN,
+	SLOT_RAISED,
+	SLOT_OVER,
+	SLOT_GHOST,
+};
+
+/* Why a worthy thread was not elected; indexes the counters. */
+enum refusal {
+	REFUSED_CLASS,		/* real-time, deadline, batch or idle already */
+	REFUSED_TOP,		/* the paper's (a): nothing above it to be raised to */
+	REFUSED_EXEMPT,
+	REFUSED_PLACE,		/* the paper's N */
+	REFUSED_CAP,
+	REFUSED_LEVER,
+	REFUSED_APART,
+	REFUSED_VAIN,		/* raised, it lost no less; or that is being found out */
+	REFUSED_OUTRANKED,	/* somebody more important there is not raised, or in vain */
+	REFUSED_UNKNOWN,	/* who receives was not seen lately */
+	REFUSALS,
+};
+
+/**
+ * struct slot - a boost and its life
+ * @state: see above
+ * @boost: the thread, and how it is raised
+ * @sk: the socket that fills, held from CHOSEN to OVER, and while @asking; else NULL
+ * @cookie: its cookie
+ * @rank: of the thread before
+ * @until: jiffies at which the boost ends unless the socket, or another, still fills
+ * @also: another socket of the thread's own was full since the last tick
+ * @changed: jiffies of the last change of the thread
+ * @ordered: jiffies of its last change of place among those raised
+ * @exec_id: of the program that it ran when elected
+ * @pid: the thread's id then
+ * @end: why it is over
+ * @ran_ns: CPU time of the thread at the last tick
+ * @stolen_ns: of it, time of softirqs on top of the thread
+ * @cpu: where the thread was at the last tick
+ * @boosted_ns: CPU time it took in this boost
+ * @ticks: of this boost so far
+ * @full_ticks: ticks in a row in which the buffer was over the threshold
+ * @other_ticks: ticks in a row in which somebody else received on the socket
+ * @trial: whether the boost helps, see trial.c
+ * @lost: packets a second that the socket loses, a decaying mean
+ * @lost_seen: its counter at the last tick
+ * @share: of a CPU that the thread takes, 0..65536, a decaying mean
+ * @took_ns: CPU time that it took since the last tick
+ * @asking: it was taken back for a moment to find out
+ * @vain_until: jiffies until which it is not tried again, with the lowest bit set; 0: it may be
+ */
+struct slot {
+	enum slot_state state;
+	struct boost boost;
+	struct sock *sk;
+	u64 cookie;
+	u8 rank;
+	u32 until;
+	bool also;
+	u32 changed;
+	u32 ordered;
+	u32 exec_id;
+	pid_t pid;
+	enum boost_end end;
+	u64 ran_ns;
+	u64 stolen_ns;
+	int cpu;
+	u64 boosted_ns;
+	unsigned int ticks;
+	unsigned int full_ticks;
+	unsigned int other_ticks;
+	struct pflow_trial trial;
+	u32 lost;
+	u32 lost_seen;
+	u32 share;
+	u64 took_ns;
+	bool asking;
+	u32 vain_until;
+};
+
+/**
+ * struct slot_counts - what happened since the module was loaded
+ * @elected: threads that were raised
+ * @observed: threads that mode=enforce would have raised
+ * @refused: threads that were not raised, by reason
+ * @ended: boosts that ended, by reason
+ */
+struct slot_counts {
+	u64 elected;
+	u64 observed;
+	u64 refused[REFUSALS];
+	u64 ended[ENDS];
+};
+
+/**
+ * struct field - the elected, but for one of them
+ * @number: how many
+ * @slots: theirs
+ * @ranks: theirs; the policy goes by these
+ */
+struct field {
+	unsigned int number;
+	struct slot *slots[SLOTS];
+	u8 ranks[SLOTS];
+};
+
+/* slots.c */
+extern struct slot slots[SLOTS];
+extern raw_spinlock_t slots_lock;
+extern struct slot_counts slot_counts;	/* changed under the lock */
+
+void slot_set_state(struct slot *slot, enum slot_state state);
+enum slot_state slot_state(const struct slot *slot);
+bool slot_active(const struct slot *slot);
+struct slot *slot_of(const struct task_struct *task);
+void slot_mark_socket(const struct slot *slot, bool elected);
+void slot_finish(struct slot *slot, enum boost_end end);
+unsigned int task_flags(const struct task_struct *task);
+
+/* places.c */
+void places_setup(void);
+void field_gather(struct field *field, const struct slot *except);
+unsigned int field_levels(const struct field *others, u8 rank);
+bool place_for(const struct field *field, u8 rank);
+void places_displace(void);
+void places_adapt(bool budget_spent);
+unsigned int rr_priority(const struct slot *slot);
+
+/* elect.c */
+bool elect_outranked(int cpu, u8 rank);
+u32 elect_hold_until(void);
+
+/* share.c */
+void share_setup(void);
+s32 share_part(unsigned int percent);
+s32 share_left(int cpu);
+s32 share_of_others(u8 rank, int cpu);
+void share_begin(struct slot *slot);
+u64 share_charge(struct slot *slot);
+s32 share_settle(u32 elapsed_us);
+
+/* trial.c */
+void trial_begin(struct slot *slot);
+bool trial_asks(struct slot *slot, bool full, u64 took_ns, u32 elapsed_us);
+bool trial_answered(struct slot *slot, u64 took_ns, u32 elapsed_us);
+bool trial_vain(const struct slot *slot);
+u32 trial_memory(const struct slot *slot);
+void trial_forget(struct slot *slot);
+
+/* boost.c */
+void boost_kick(void);
+bool boost_stopping(void);
+
+#endif

@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * Does a boost help? It is a measure on trial (common/trial.h), as everything is that costs
+ * others something.
+ *
+ * While the receiver's buffer is full although it is raised, the boost is taken back for a moment
+ * every now and then. If that makes no difference the boost was in vain: it is not tried again
+ * for 2 s, then 4 s, and so on up to a minute. If the receiver then loses more packets, or gets
+ * less of the CPU, it is raised again at once, and asked about later.
+ *
+ * Packets alone would not tell. Of a flood nearly all are lost even where the boost lets twice as
+ * many be read; and those of some ten milliseconds are few. The CPU time that a thread gets is
+ * known exactly. A stream loses no packets, so only that counts.
+ *
+ * Context: pf_sched's thread, under slots_lock; trial_begin() and trial_vain() the packet path, too.
+ */
+#include "../common/compat/compat.h"
+#include "slots.h"
+
+#define MEAN	8	/* ticks: of 80 ms without the boost two thirds show */
+#define STREAM	100	/* what it is taken to lose */
+#define IDLE	MEAN	/* of PFLOW_ONE of a CPU; a mean of whole numbers never gets to 0 */
+
+/* Packets lost so far. */
+static u32 lost_by(const struct slot *slot)
+{
+	struct sock *sk = slot->sk;
+	struct pflow_sock *entry;
+
+	rcu_read_lock();
+	entry = pflow_sock_find_as(sk, slot->cookie);
+	if (entry)
+		pflow_sock_settle(entry, sk);
+	rcu_read_unlock();
+	return pflow_sk_drops(sk);
+}
+
+/* A number on which an eighth more loss, and an eighth less CPU, make the same difference. */
+static u32 harm_of(const struct slot *slot)
+{
+	u32 lost = slot->sk->sk_protocol == IPPROTO_TCP ? STREAM : slot->lost;
+
+	return min_t(u64, div_u64((u64)lost * PFLOW_ONE, slot->share + 1), U32_MAX);
+}
+
+static u32 mean(u32 before, u32 now)
+{
+	return before + (s32)(now - before) / MEAN;
+}
+
+static u32 rate(u64 number, u32 elapsed_us)
+{
+	return min_t(u64, div_u64(number, max(elapsed_us, 1U)), S32_MAX);
+}
+
+static void step(struct slot *slot, bool full, u64 took_ns, u32 elapsed_us)
+{
+	struct pflow_trial_tick tick = { .most = PFLOW_ONE, .elapsed_us = elapsed_us };
+	u32 lost = lost_by(slot);
+
+	slot->lost = mean(slot->lost, rate((u64)(lost - slot->lost_seen) * USEC_PER_SEC, elapsed_us));
+	slot->share = mean(slot->share, rate(div_u64(took_ns * PFLOW_ONE, NSEC_PER_USEC), elapsed_us));
+	slot->lost_seen = lost;
+	/* Who does not run waits for something else. */
+	tick.harm = full && slot->share > IDLE ? harm_of(slot) : 0;
+	pflow_trial_step(&slot->trial, &tick);
+}
+
+/**
+ * trial_begin() - a boost begins
+ * @slot: of it
+ */
+void trial_begin(struct slot *slot)
+{
+	/* What was vain is tried anew, and must not last until others would be asked about. */
+	if (slot->vain_until)
+		slot->trial.ask_us = 0;
+	slot->vain_until = 0;
+	slot->trial.reach = PFLOW_ONE;
+	slot->trial.limit_us = 0;
+	slot->trial.asking_us = 0;
+	slot->lost = 0;
+	slot->share = 0;
+	slot->lost_seen = lost_by(slot);
+}
+
+/**
+ * trial_asks() - is the boost to be taken back for a moment?
+ * @slot: of it; its thread is raised
+ * @full: the buffer is over the threshold still
+ * @took_ns: what the thread took of the CPU since the last tick
+ * @elapsed_us: since the last tick
+ *
+ * Return: whether it is.
+ */
+bool trial_asks(struct slot *slot, bool full, u64 took_ns, u32 elapsed_us)
+{
+	step(slot, full, took_ns, elapsed_us);
+	slot->asking = slot->trial.asking_us;
+	return slot->asking;
+}
+
+/**
+ * trial_answered() - is it known now whether the boost helped?
+ * @slot: of it; it was taken back
+ * @took_ns: what the thread took of the CPU since the last tick
+ * @elapsed_us: since the last tick
+ *
+ * Return: whether it is.
+ */
+bool trial_answered(struct slot *slot, u64 took_ns, u32 elapsed_us)
+{
+	step(slot, true, took_ns, elapsed_us);
+	if (slot->trial.asking_us)
+		return false;
+	if (!slot->trial.reach)
+		slot->vain_until = ((u32)jiffies + usecs_to_jiffies(slot->trial.limit_us)) | 1;
+	return true;
+}
+
+/**
+ * trial_vain() - is a thread better left as it is?
+ * @slot: of its last boost
+ *
+ * Return: whether that was in vain, or it is not known yet.
+ */
+bool trial_vain(const struct slot *slot)
+{
+	return slot->asking ||
+	       (slot->vain_until && time_before32((u32)jiffies, slot->vain_until));
+}
+
+/**
+ * trial_memory() - for how long what was found out is kept
+ * @slot: of the last boost
+ *
+ * Return: jiffies since its end.
+ */
+u32 trial_memory(const struct slot *slot)
+{
+	return usecs_to_jiffies(2 * slot->trial.backoff_us);
+}
+
+/**
+ * trial_forget() - the slot will be another thread's
+ * @slot: it
+ */
+void trial_forget(struct slot *slot)
+{
+	slot->trial = (struct pflow_trial){ 0 };
+	slot->vain_until = 0;
+	slot->asking = false;
+}
