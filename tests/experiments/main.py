@@ -18,6 +18,7 @@ from experiments import (
     onset,
     profile,
     real,
+    receive,
     result,
     runner,
     s1,
@@ -119,6 +120,9 @@ def parser() -> argparse.ArgumentParser:
     add_common(command)
     command = commands.add_parser("election", help="instructions of a boost, deterministic")
     command.set_defaults(do=run_election)
+    add_common(command)
+    command = commands.add_parser("receive", help="instructions of a receive call, deterministic")
+    command.set_defaults(do=run_receive)
     add_common(command)
     command = commands.add_parser("profile", help=profile.ABOUT)
     add_seconds(command, profile.SECONDS)
@@ -378,6 +382,10 @@ def run_cost(options: argparse.Namespace) -> None:
 
 def run_election(options: argparse.Namespace) -> None:
     keep(options, election.run(kernel(options.kernel), Say()))
+
+
+def run_receive(options: argparse.Namespace) -> None:
+    keep(options, receive.run(kernel(options.kernel), Say()))
 
 
 def run_profile(options: argparse.Namespace) -> None:

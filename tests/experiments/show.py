@@ -10,6 +10,7 @@ from experiments import (
     onset,
     profile,
     real,
+    receive,
     result,
     s1,
     services,
@@ -24,6 +25,7 @@ from experiments import (
 TABLES = {
     "cost": cost.table,
     "election": election.table,
+    "receive": receive.table,
     "profile": profile.table,
     "B1": result.buffer_table,
     "S1": s1.table,
