@@ -161,6 +161,7 @@ int pflow_enable(unsigned int on);
 void pflow_refresh(void);
 void pflow_modules_pressure(bool pressure, bool watch);
 void pflow_modules_closes(const struct sock *sk);
+u32 pflow_modules_buffer_most(u8 protocol, u8 rank);
 void pflow_modules_status(struct seq_file *m);
 void pflow_modules_metrics(struct seq_file *m);
 

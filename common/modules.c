@@ -14,7 +14,7 @@
 #include "internal.h"
 
 static LIST_HEAD(modules);
-static LIST_HEAD(closers);	/* those that run and are told of closes; read under RCU */
+static LIST_HEAD(running_modules);	/* read under RCU */
 static LIST_HEAD(told);		/* those that run and are told of pressure; under told_lock */
 static DEFINE_MUTEX(modules_lock);
 static DEFINE_MUTEX(told_lock);
@@ -38,8 +38,7 @@ static int start(struct pflow_module *module)
 
 	if (err)
 		return err;
-	if (module->closes)
-		list_add_tail_rcu(&module->closer, &closers);
+	list_add_tail_rcu(&module->run, &running_modules);
 	mutex_lock(&told_lock);
 	list_add_tail(&module->told, &told);
 	mutex_unlock(&told_lock);
@@ -47,18 +46,16 @@ static int start(struct pflow_module *module)
 }
 
 /*
- * The mutex does not order what a probe tells. A grace period does: after it nobody is
- * in the module's function, or finds it, so what that needs may go, and its text later.
+ * The mutex does not order what a probe tells, or the table asks. A grace period does: after it
+ * nobody is in the module's function, or finds it, so what that needs may go, and its text later.
  */
 static void stop(struct pflow_module *module)
 {
 	mutex_lock(&told_lock);
 	list_del(&module->told);
 	mutex_unlock(&told_lock);
-	if (module->closes) {
-		list_del_rcu(&module->closer);
-		synchronize_rcu();
-	}
+	list_del_rcu(&module->run);
+	synchronize_rcu();
 	module->stop();
 }
 
@@ -232,9 +229,30 @@ void pflow_modules_closes(const struct sock *sk)
 	const struct pflow_module *module;
 
 	rcu_read_lock();
-	list_for_each_entry_rcu(module, &closers, closer)
-		module->closes(sk);
+	list_for_each_entry_rcu(module, &running_modules, run)
+		if (module->closes)
+			module->closes(sk);
 	rcu_read_unlock();
+}
+
+/**
+ * pflow_modules_buffer_most() - how large a receiver's buffer may become
+ * @protocol: of its socket
+ * @rank: its own
+ *
+ * Context: any. Return: bytes; 0 where no module makes buffers larger.
+ */
+u32 pflow_modules_buffer_most(u8 protocol, u8 rank)
+{
+	const struct pflow_module *module;
+	u32 most = 0;
+
+	rcu_read_lock();
+	list_for_each_entry_rcu(module, &running_modules, run)
+		if (module->buffer_most)
+			most = module->buffer_most(protocol, rank);
+	rcu_read_unlock();
+	return most;
 }
 
 /**

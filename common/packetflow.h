@@ -514,15 +514,17 @@ void pflow_ports_release(struct pflow_knob *knob);
  * @closes: told between @start and @stop of each socket that is about to be closed, in
  *	the context of who closes it, who holds it; under RCU, preemption off; may be NULL.
  *	A close can be missed, and other protocols' sockets are told of too
+ * @buffer_most: how large the buffer of a receiver of that protocol and rank may become, bytes;
+ *	under RCU; may be NULL
  * @status: lines for people
  * @metrics: OpenMetrics families
  * @dir: made by pf_common
  * @list: kept by pf_common
- * @closer: kept by pf_common
+ * @run: kept by pf_common
  * @told: kept by pf_common
  *
  * @pressure and @watch are called by a thread, which may sleep, between @start and @stop. All
- * others but @closes are called in process context under one mutex, so a module cannot be
+ * others but @closes and @buffer_most are called in process context under one mutex, so a module cannot be
  * unregistered while it is being read.
  */
 struct pflow_module {
@@ -535,11 +537,12 @@ struct pflow_module {
 	void (*pressure)(bool on);
 	void (*watch)(bool on);
 	void (*closes)(const struct sock *sk);
+	u32 (*buffer_most)(u8 protocol, u8 rank);
 	void (*status)(struct seq_file *m);
 	void (*metrics)(struct seq_file *m);
 	struct proc_dir_entry *dir;
 	struct list_head list;
-	struct list_head closer;
+	struct list_head run;
 	struct list_head told;
 };
 

@@ -123,14 +123,16 @@ static void show_socket(struct pflow_sock *entry, void *data)
 	show_address(m, &remote, remote_port);
 	seq_printf(m, " %u %d", entry->netns, READ_ONCE(entry->pid));
 	show_comm(m, READ_ONCE(entry->pid));
-	seq_printf(m, " %s %d %u %u %u %u %u %u %u %u %u %u %u %u",
+	seq_printf(m, " %s %d %u %u %u %u %u %u %u %u %u %u %u %u %u",
 		   READ_ONCE(entry->learnt) == PFLOW_RECEIVES ? "receives" : "holds",
 		   pflow_rank_prio(READ_ONCE(entry->rank)), READ_ONCE(entry->rank),
 		   jiffies_to_msecs((u32)jiffies - READ_ONCE(entry->window_start)),
 		   READ_ONCE(entry->rate), test_bit(PFLOW_SOCK_DS, &entry->flags),
 		   test_bit(PFLOW_SOCK_PP, &entry->flags),
 		   test_bit(PFLOW_SOCK_GROWS, &entry->flags), READ_ONCE(entry->rmem),
-		   READ_ONCE(entry->rcvbuf), READ_ONCE(entry->drops),
+		   READ_ONCE(entry->rcvbuf),
+		   pflow_modules_buffer_most(entry->protocol, READ_ONCE(entry->rank)),
+		   READ_ONCE(entry->drops),
 		   atomic_read(&entry->early[PFLOW_DROP_OVERLOAD]),
 		   atomic_read(&entry->early[PFLOW_DROP_HARM]),
 		   atomic_read(&entry->early[PFLOW_DROP_FULL]));
@@ -158,7 +160,7 @@ static void sockets_stop(struct seq_file *m, void *v)
 static int sockets_show(struct seq_file *m, void *v)
 {
 	if (v == SEQ_START_TOKEN)
-		seq_puts(m, "proto local remote netns owner comm learnt prio rank age_ms rate ds pp grows rmem rcvbuf drops early_overload early_harm early_full run softirq wait\n");
+		seq_puts(m, "proto local remote netns owner comm learnt prio rank age_ms rate ds pp grows rmem rcvbuf sbmax drops early_overload early_harm early_full run softirq wait\n");
 	else
 		pflow_table_bucket(*(loff_t *)v - 1, show_socket, m);
 	return 0;

@@ -43,6 +43,7 @@ static struct pflow_module mm_module = {
 	.start = mm_start,
 	.stop = mm_stop,
 	.closes = grant_closes,
+	.buffer_most = size_most_of_rank,
 	.status = grants_status,
 	.metrics = grants_metrics,
 };

@@ -151,6 +151,7 @@ u32 size_settable(void);
 u32 size_set(struct mm_grant *grant, u32 to);
 void size_set_unlocked(struct mm_grant *grant);
 u32 size_used(const struct mm_grant *grant);
+u32 size_most_of_rank(u8 protocol, u8 rank);
 u32 size_most(const struct mm_grant *grant, u8 rank);
 bool size_memory_for(const struct sock *sk, u32 bytes);
 

@@ -164,6 +164,28 @@ u32 size_used(const struct mm_grant *grant)
 }
 
 /**
+ * size_most_of_rank() - how large a buffer of a receiver of this rank may become (SBmax)
+ * @protocol: of its socket
+ * @rank: its own
+ *
+ * That is before it is known how fast this one is emptied, and how much TCP's peer can be told of.
+ *
+ * Context: any. Return: bytes; of TCP in the initial namespace.
+ */
+u32 size_most_of_rank(u8 protocol, u8 rank)
+{
+	u32 most = pflow_size_most(mm_knob(MM_KNOB_DEFAULT_SIZE) << 10, mm_knob(MM_KNOB_SCALE),
+				   rank);
+	bool obey = !mm_knob(MM_KNOB_BUDGET);
+	u32 limit = protocol == IPPROTO_UDP ? size_settable() :
+					      READ_ONCE(init_net.ipv4.sysctl_tcp_rmem[2]);
+
+	if (obey)
+		return protocol == IPPROTO_UDP ? min(most, limit) : limit;
+	return protocol == IPPROTO_UDP ? most : max(most, limit);
+}
+
+/**
  * size_most() - how large a buffer may be now
  * @grant: of the socket
  * @rank: of its receiver

@@ -97,6 +97,7 @@ def test_a_flooded_buffer_grows_to_what_its_priority_allows(nice: int, address: 
         expected = max(own, limit(nice))
         await_size(one, expected)
         assert granted() == expected - own
+        assert one.row()["sbmax"] == str(limit(nice))
         one.flood(FULL)
         assert one.size() == expected
     wait_for(lambda: granted() == 0)
