@@ -37,6 +37,7 @@
 #define WAIT_BEGINS	(PFLOW_ONE / 8)	/* run times may count softirqs, too */
 #define PACKETS_TELL	16	/* fewer in a tick tell nothing of what one costs */
 #define STOOD_BEARABLE	(PFLOW_ONE / 64)	/* share of time for which a queue may stand */
+#define STANDS		(PFLOW_ONE / 8 * 7)	/* the CPU was busy all the time, or nearly so */
 #define LOST_FOR	(HZ / 5)	/* twice as long as the estimator takes to look again */
 
 /**
@@ -433,7 +434,8 @@ static void worst_wait(struct harm *worst, const struct usage *usage, const stru
  * @lost: pflow_load.lost at the last tick
  * @lost_at: jiffies when it last rose, with the lowest bit set; 0 for not lately
  * @stood_us: how long it has stood, see pflow_stood_step()
- * @packet_ns: how long the CPU takes for a packet of it, a decaying mean
+ * @packet_ns: how long the CPU takes for a packet of it while it stands, a decaying mean; 0: it
+ *	has not stood yet
  * @unshed_ns: the same when nobody was shed
  */
 struct queue {
@@ -471,20 +473,35 @@ static u32 queue_stands(struct queue *queue, const struct pflow_load *load, u32 
 }
 
 /*
+ * How long the CPU takes for a packet, as far as it has no time to spare: while the queue does not
+ * stand, it waits for packets and that tells nothing.
+ */
+static void note_packet_ns(struct queue *queue, const struct usage *usage, struct pflow_cut cut,
+			   u32 elapsed_us)
+{
+	u32 packet_ns = min_t(u64, (u64)elapsed_us * NSEC_PER_USEC / max(usage->polled, 1U),
+			      U32_MAX);
+
+	if (usage->standing < STANDS)
+		return;
+	if (queue->packet_ns)
+		packet_ns = queue->packet_ns - queue->packet_ns / 4 + packet_ns / 4;
+	queue->packet_ns = packet_ns;
+	if (!cut.level && !cut.share)
+		queue->unshed_ns = packet_ns;
+}
+
+/*
  * A queue that stands loses what the CPU has no time for. How many that are is often known
  * to nobody in the guest. But shedding helps by as much as it makes packets cheaper.
  */
 static u32 queue_harm(struct queue *queue, const struct usage *usage, struct pflow_cut cut,
 		      u32 elapsed_us)
 {
-	u32 packet_ns = min_t(u64, (u64)elapsed_us * NSEC_PER_USEC / max(usage->polled, 1U),
-			      U32_MAX);
-
-	queue->packet_ns = queue->packet_ns - queue->packet_ns / 4 + packet_ns / 4;
-	if (!cut.level && !cut.share)
-		queue->unshed_ns = queue->packet_ns;
-	return div_u64((u64)usage->standing * min(queue->packet_ns, queue->unshed_ns),
-		       max(queue->unshed_ns, 1U));
+	note_packet_ns(queue, usage, cut, elapsed_us);
+	if (!queue->unshed_ns || queue->packet_ns >= queue->unshed_ns)
+		return usage->standing;
+	return div_u64((u64)usage->standing * queue->packet_ns, queue->unshed_ns);
 }
 
 /*

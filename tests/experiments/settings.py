@@ -155,6 +155,16 @@ class FlowLimit(Setting):
         guest.write(FLOW_LIMIT, "0")
 
 
+class Steered(Setting):
+    """Receive packet steering to all processors."""
+
+    def enter(self, guest: Guest, ports: Sequence[int]) -> None:
+        guest.write(STEERED, f"{(1 << guest.cpus) - 1:x}")
+
+    def leave(self, guest: Guest) -> None:
+        guest.write(STEERED, "0")
+
+
 class Sessions(Setting):
     """The program that raises sessions, where that is pf_sched's lever."""
 
