@@ -38,6 +38,7 @@
 #define PACKETS_TELL	16	/* fewer in a tick tell nothing of what one costs */
 #define STOOD_BEARABLE	(PFLOW_ONE / 64)	/* share of time for which a queue may stand */
 #define STANDS		(PFLOW_ONE / 8 * 7)	/* the CPU was busy all the time, or nearly so */
+#define SERVED_FADES	128	/* ticks */
 #define LOST_FOR	(HZ / 5)	/* twice as long as the estimator takes to look again */
 
 /**
@@ -437,6 +438,8 @@ static void worst_wait(struct harm *worst, const struct usage *usage, const stru
  * @packet_ns: how long the CPU takes for a packet of it while it stands, a decaying mean; 0: it
  *	has not stood yet
  * @unshed_ns: the same when nobody was shed
+ * @served: packets/s of the most important level served here, a decaying mean
+ * @served_most: the most that was lately, while others are shed; 0: not known
  */
 struct queue {
 	u64 standing_ns;
@@ -445,6 +448,8 @@ struct queue {
 	u32 stood_us;
 	u32 packet_ns;
 	u32 unshed_ns;
+	u32 served;
+	u32 served_most;
 };
 
 static u32 share_of(u64 part_ns, u32 whole_us)
@@ -492,16 +497,42 @@ static void note_packet_ns(struct queue *queue, const struct usage *usage, struc
 }
 
 /*
- * A queue that stands loses what the CPU has no time for. How many that are is often known
- * to nobody in the guest. But shedding helps by as much as it makes packets cheaper.
+ * What the most important receiver lacks of the packets that it once had, 0..65536. That is known
+ * as soon as others have been shed for it as far as can be: then it lacked the least.
  */
-static u32 queue_harm(struct queue *queue, const struct usage *usage, struct pflow_cut cut,
-		      u32 elapsed_us)
+static u32 served_lacks(struct queue *queue, const struct order *order, struct pflow_cut cut,
+			u16 level, u32 elapsed_us)
 {
+	u32 rate = div_u64((u64)order_passed(order, level) * USEC_PER_SEC, max(elapsed_us, 1U));
+
+	queue->served = queue->served - queue->served / 4 + rate / 4;
+	if (!cut.level && !cut.share)
+		queue->served_most = 0;
+	else if (queue->served_most)
+		queue->served_most -= queue->served_most / SERVED_FADES;
+	else if (pflow_cut_reach(cut, order->level, order->n) < order_most_below(order, beneath(level)))
+		return PFLOW_ONE;
+	if (!cut.level && !cut.share)
+		return PFLOW_ONE;
+	queue->served_most = max3(queue->served_most, queue->served, 1U);
+	return PFLOW_ONE - div_u64((u64)queue->served * PFLOW_ONE, queue->served_most);
+}
+
+/*
+ * A queue that stands loses what the CPU has no time for. How many that are is often known
+ * to nobody in the guest. But shedding helps by as much as it makes packets cheaper, and no more
+ * than the most important receiver lacks.
+ */
+static u32 queue_harm(struct queue *queue, const struct usage *usage, const struct order *order,
+		      struct pflow_cut cut, u16 level, u32 elapsed_us)
+{
+	u32 lacks = served_lacks(queue, order, cut, level, elapsed_us);
+	u32 harm = usage->standing;
+
 	note_packet_ns(queue, usage, cut, elapsed_us);
-	if (!queue->unshed_ns || queue->packet_ns >= queue->unshed_ns)
-		return usage->standing;
-	return div_u64((u64)usage->standing * queue->packet_ns, queue->unshed_ns);
+	if (queue->unshed_ns && queue->packet_ns < queue->unshed_ns)
+		harm = div_u64((u64)harm * queue->packet_ns, queue->unshed_ns);
+	return min(harm, lacks);
 }
 
 /*
@@ -512,11 +543,12 @@ static void worst_queue(struct harm *worst, struct queue *queue, const struct us
 			const struct order *order, struct pflow_cut cut, u16 served,
 			u32 elapsed_us)
 {
-	u32 harm = queue_harm(queue, usage, cut, elapsed_us);
+	u32 harm;
 
 	queue->stood_us = pflow_stood_step(queue->stood_us, usage->standing, elapsed_us);
 	if (!served || !to_be_helped(order, cut, served - 1))
 		return;
+	harm = queue_harm(queue, usage, order, cut, served - 1, elapsed_us);
 	if (usage->standing)
 		worst->spare = 0;
 	if (cut.level || cut.share || pflow_stood_long(queue->stood_us))

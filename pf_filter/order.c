@@ -115,6 +115,17 @@ static u32 order_most_below(const struct order *order, u16 level)
 	return pflow_cut_most(order->level, i);
 }
 
+/* Packets that those of this level were let through. */
+static u32 order_passed(const struct order *order, u16 level)
+{
+	unsigned int i;
+
+	for (i = 0; i < order->n; i++)
+		if (order->level[i] == level)
+			return order->passed[i];
+	return 0;
+}
+
 /* Packets that those below this level were let through. */
 static u32 order_passed_below(const struct order *order, u16 level)
 {
