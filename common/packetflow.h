@@ -524,8 +524,8 @@ void pflow_ports_release(struct pflow_knob *knob);
  * @told: kept by pf_common
  *
  * @pressure and @watch are called by a thread, which may sleep, between @start and @stop. All
- * others but @closes and @buffer_most are called in process context under one mutex, so a module cannot be
- * unregistered while it is being read.
+ * others but @closes and @buffer_most are called in process context under one mutex, so a module
+ * cannot be unregistered while it is being read.
  */
 struct pflow_module {
 	const char *name;

@@ -38,7 +38,7 @@
 #define PACKETS_TELL	16	/* fewer in a tick tell nothing of what one costs */
 #define STOOD_BEARABLE	(PFLOW_ONE / 64)	/* share of time for which a queue may stand */
 #define STANDS		(PFLOW_ONE / 8 * 7)	/* the CPU was busy all the time, or nearly so */
-#define SERVED_FADES	128	/* ticks */
+#define SERVED_FADES	128	/* ticks: who is sent less is not harmed for longer */
 #define LOST_FOR	(HZ / 5)	/* twice as long as the estimator takes to look again */
 
 /**
@@ -504,16 +504,14 @@ static u32 served_lacks(struct queue *queue, const struct order *order, struct p
 			u16 level, u32 elapsed_us)
 {
 	u32 rate = div_u64((u64)order_passed(order, level) * USEC_PER_SEC, max(elapsed_us, 1U));
+	u32 reach = pflow_cut_reach(cut, order->level, order->n);
 
 	queue->served = queue->served - queue->served / 4 + rate / 4;
-	if (!cut.level && !cut.share)
+	if (!reach)
 		queue->served_most = 0;
-	else if (queue->served_most)
-		queue->served_most -= queue->served_most / SERVED_FADES;
-	else if (pflow_cut_reach(cut, order->level, order->n) < order_most_below(order, beneath(level)))
+	if (!queue->served_most && (!reach || reach < order_most_below(order, beneath(level))))
 		return PFLOW_ONE;
-	if (!cut.level && !cut.share)
-		return PFLOW_ONE;
+	queue->served_most -= queue->served_most / SERVED_FADES;
 	queue->served_most = max3(queue->served_most, queue->served, 1U);
 	return PFLOW_ONE - div_u64((u64)queue->served * PFLOW_ONE, queue->served_most);
 }

@@ -204,7 +204,8 @@ static void answer(struct slot *slot, u32 elapsed_us)
 	unsigned long irq;
 
 	raw_spin_lock_irqsave(&slots_lock, irq);
-	if (stopping || pflow_sock_dead(slot->sk) || trial_answered(slot, slot->took_ns, elapsed_us)) {
+	if (stopping || pflow_sock_dead(slot->sk) ||
+	    trial_answered(slot, slot->took_ns, elapsed_us)) {
 		slot->asking = false;
 		sk = slot->sk;
 	}
@@ -306,7 +307,8 @@ static void ghosts_put(void)
 		u32 age = (u32)jiffies - slots[i].changed;
 
 		if (slots[i].state == SLOT_GHOST &&
-		    (task_flags(slots[i].boost.task) & PF_EXITING || age > max_t(u32, GHOST_FOR, trial_memory(&slots[i])) ||
+		    (task_flags(slots[i].boost.task) & PF_EXITING ||
+		     age > max_t(u32, GHOST_FOR, trial_memory(&slots[i])) ||
 		     (&slots[i] == oldest && spare < SLOTS_SPARE && age > GHOST_LEAST)))
 			slot_put(&slots[i]);
 	}

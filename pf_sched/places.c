@@ -92,7 +92,7 @@ void places_displace(void)
 	/* Whoever is elected ranks below U8_MAX. */
 	for (field_gather(&field, NULL); field.number > places_most(); field_gather(&field, NULL))
 		slot_finish(field.slots[pflow_least(field.ranks, field.number, U8_MAX)],
-		       END_DISPLACED);
+			    END_DISPLACED);
 }
 
 /**

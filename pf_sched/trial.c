@@ -12,7 +12,8 @@
  * many be read; and those of some ten milliseconds are few. The CPU time that a thread gets is
  * known exactly. A stream loses no packets, so only that counts.
  *
- * Context: pf_sched's thread, under slots_lock; trial_begin() and trial_vain() the packet path, too.
+ * Context: pf_sched's thread, under slots_lock; trial_begin() and trial_vain() also the packet
+ * path.
  */
 #include "../common/compat/compat.h"
 #include "slots.h"
@@ -57,9 +58,11 @@ static void step(struct slot *slot, bool full, u64 took_ns, u32 elapsed_us)
 {
 	struct pflow_trial_tick tick = { .most = PFLOW_ONE, .elapsed_us = elapsed_us };
 	u32 lost = lost_by(slot);
+	u64 took_us = div_u64(took_ns, NSEC_PER_USEC);
 
-	slot->lost = mean(slot->lost, rate((u64)(lost - slot->lost_seen) * USEC_PER_SEC, elapsed_us));
-	slot->share = mean(slot->share, rate(div_u64(took_ns * PFLOW_ONE, NSEC_PER_USEC), elapsed_us));
+	slot->lost = mean(slot->lost,
+			  rate((u64)(lost - slot->lost_seen) * USEC_PER_SEC, elapsed_us));
+	slot->share = mean(slot->share, rate(took_us * PFLOW_ONE, elapsed_us));
 	slot->lost_seen = lost;
 	/* Who does not run waits for something else. */
 	tick.harm = full && slot->share > IDLE ? harm_of(slot) : 0;
