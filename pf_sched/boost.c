@@ -323,6 +323,7 @@ static void tick(struct kthread_work *work)
 	s32 left;
 
 	tick_at_ns = now;
+	pflow_threads_sample();
 	raw_spin_lock_irqsave(&slots_lock, irq);
 	account_all(elapsed_us);
 	raw_spin_unlock_irqrestore(&slots_lock, irq);

@@ -5,12 +5,13 @@
  *
  * While the receiver's buffer is full although it is raised, the boost is taken back for a moment
  * every now and then. If that makes no difference the boost was in vain: it is not tried again
- * for 2 s, then 4 s, and so on up to a minute. If the receiver then loses more packets, or gets
- * less of the CPU, it is raised again at once, and asked about later.
+ * for 2 s, then 4 s, and so on up to a minute. If the receiver then loses more packets, gets
+ * less of the CPU, or waits for it for longer, it is raised again at once, and asked about later.
  *
  * Packets alone would not tell. Of a flood nearly all are lost even where the boost lets twice as
  * many be read; and those of some ten milliseconds are few. The CPU time that a thread gets is
- * known exactly. A stream loses no packets, so only that counts.
+ * known exactly, and so is the time for which it waits: a server that gets its share late answers
+ * late. A stream loses no packets, so only these two count.
  *
  * Context: pf_sched's thread, under slots_lock; trial_begin() and trial_vain() also the packet
  * path.
@@ -20,6 +21,7 @@
 
 #define MEAN	8	/* ticks: of 80 ms without the boost two thirds show */
 #define STREAM	100	/* what it is taken to lose */
+#define WAITS	(PFLOW_ONE / 4)	/* of the time; who sleeps and is slow by itself waits for less */
 #define IDLE	MEAN	/* of PFLOW_ONE of a CPU; a mean of whole numbers never gets to 0 */
 
 /* Packets lost so far. */
@@ -36,12 +38,24 @@ static u32 lost_by(const struct slot *slot)
 	return pflow_sk_drops(sk);
 }
 
-/* A number on which an eighth more loss, and an eighth less CPU, make the same difference. */
+/* For how much more of the time than anybody does now and then a thread waits for a CPU. */
+static u32 waits(const struct slot *slot)
+{
+	const struct pflow_thread *thread = pflow_thread_find(slot->pid);
+	u32 wait = thread ? READ_ONCE(thread->wait) : 0;
+
+	return wait > WAITS ? wait - WAITS : 0;
+}
+
+/*
+ * A number on which an eighth more loss, an eighth less CPU, and a thirtieth of the time more to
+ * wait make the same difference.
+ */
 static u32 harm_of(const struct slot *slot)
 {
-	u32 lost = slot->sk->sk_protocol == IPPROTO_TCP ? STREAM : slot->lost;
+	u64 lost = slot->sk->sk_protocol == IPPROTO_TCP ? STREAM : slot->lost;
 
-	return min_t(u64, div_u64((u64)lost * PFLOW_ONE, slot->share + 1), U32_MAX);
+	return min_t(u64, div_u64(lost * (PFLOW_ONE + 4 * waits(slot)), slot->share + 1), U32_MAX);
 }
 
 static u32 mean(u32 before, u32 now)
