@@ -136,10 +136,24 @@ void pflow_batch_status(struct seq_file *m);
 /* place.c */
 #ifdef CONFIG_SMP
 bool pflow_place_step(const struct cpumask *idle);
+
+/* crowd.c */
+void pflow_crowd(struct task_struct *task, int cpu);
+int pflow_crowd_setup(void);
+void pflow_crowd_teardown(void);
 #else
 static inline bool pflow_place_step(const struct cpumask *idle)
 {
 	return false;
+}
+
+static inline int pflow_crowd_setup(void)
+{
+	return 0;
+}
+
+static inline void pflow_crowd_teardown(void)
+{
 }
 #endif
 

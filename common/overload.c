@@ -576,9 +576,12 @@ int pflow_overload_setup(void)
 			pflow_softnet_dropped(per_cpu_ptr(&softnet_data, cpu));
 		per_cpu_ptr(&seen, cpu)->squeezed = per_cpu_ptr(&softnet_data, cpu)->time_squeeze;
 	}
-	err = pflow_batch_setup();
+	err = pflow_crowd_setup();
 	if (err)
 		goto thread;
+	err = pflow_batch_setup();
+	if (err)
+		goto crowd;
 	err = register_trace_napi_poll(on_napi_poll, NULL);
 	if (err)
 		goto batch;
@@ -605,6 +608,8 @@ napi_poll:
 	pflow_threads_measure(false);
 batch:
 	pflow_batch_teardown();
+crowd:
+	pflow_crowd_teardown();
 thread:
 	kthread_destroy_worker(thread);
 queue:
@@ -628,6 +633,7 @@ void pflow_overload_teardown(void)
 	kthread_cancel_delayed_work_sync(&estimator_work);
 	kthread_destroy_worker(thread);
 	cancel_work_sync(&slow_work);
+	pflow_crowd_teardown();
 	destroy_workqueue(queue);
 	pflow_batch_teardown();
 	for_each_possible_cpu(cpu)

@@ -11,7 +11,7 @@
  * one that the task may use. The scheduler is free to choose anew, which it does if that CPU is no
  * longer idle, and writes its own choice over it. So nothing has to be taken back: affinity, class
  * and group of the task stay as they are. Whoever does not want his server to be moved binds it to
- * a CPU, as always. Who always has something to do never wakes, and stays until it sleeps once.
+ * a CPU, as always. Who always has something to do never wakes; see crowd.c.
  *
  * It costs nobody his packets, so it comes before shedding: pf_filter sees what is still waited for
  * then. The most important one goes first, and one at a time to each CPU, until it is seen what is
@@ -22,11 +22,13 @@
 #include <linux/bitmap.h>
 #include <linux/pid_namespace.h>
 #include <linux/sched.h>
+#include <linux/sched/rt.h>
 #include <linux/topology.h>
 
 #include "internal.h"
 
 #define WAITS		(PFLOW_ONE / 8)	/* who waits for less is left where it is */
+#define AWAKE		(PFLOW_ONE / 8 * 7)	/* who is so for more hardly ever wakes */
 
 static bool waits_for_softirqs(const struct pflow_thread *thread)
 {
@@ -72,6 +74,12 @@ static unsigned int idle_cpu_for(const struct task_struct *task, unsigned int fr
 	return far;
 }
 
+/* By its owner, who also says where it runs; not by pf_sched. */
+static bool set_real_time(struct task_struct *task)
+{
+	return rt_task(task) && pflow_task_rank(task) >= PFLOW_RANK_RT_BASE;
+}
+
 /* Under RCU. */
 static void thread_place(const struct pflow_thread *thread, struct cpumask *left)
 {
@@ -80,11 +88,13 @@ static void thread_place(const struct pflow_thread *thread, struct cpumask *left
 	unsigned int cpu;
 
 	if (!task || pflow_task_born(task) != READ_ONCE(thread->born) ||
-	    READ_ONCE(task->policy) == SCHED_DEADLINE)
+	    READ_ONCE(task->policy) == SCHED_DEADLINE || set_real_time(task))
 		return;
 	cpu = idle_cpu_for(task, READ_ONCE(thread->cpu), left);
 	if (cpu >= nr_cpu_ids)
 		return;
+	if (READ_ONCE(thread->run) + READ_ONCE(thread->wait) > AWAKE)
+		pflow_crowd(task, READ_ONCE(thread->cpu));
 	/* The scheduler writes it under its own lock, and is the only one that reads it. */
 	WRITE_ONCE(task->wake_cpu, cpu);
 	cpumask_clear_cpu(cpu, left);
