@@ -10,7 +10,7 @@
  *
  * Nothing of the receiver is changed, so nothing has to be taken back, and its affinity holds.
  * Where it does not go, it is tried more and more seldom, and the CPU time that ours takes
- * falls from an eighth to nearly nothing.
+ * falls from a tenth to nearly nothing.
  *
  * Context: a worker of our own; pflow_crowd() by the estimator's thread.
  */
@@ -30,27 +30,27 @@
 static struct kthread_worker *thread;
 static struct task_struct *who;		/* held; NULL: there is nothing to be done */
 static int from;
-static u32 not_before;			/* jiffies */
-static u32 apart;
+static u32 tried_at;			/* jiffies; the last time */
+static u32 apart;			/* from that to the next, jiffies */
 
-static bool is_there(void)
+static bool crowd_is_needed(void)
 {
 	return task_cpu(who) == from && !READ_ONCE(who->exit_state);
 }
 
 /* Stay awake beside it. Return: whether it went. */
-static bool stay(u32 most_us)
+static bool crowd_stay(u32 most_us)
 {
 	u64 begin = local_clock();
 
-	while (is_there() && local_clock() - begin < (u64)most_us * NSEC_PER_USEC) {
+	while (crowd_is_needed() && local_clock() - begin < (u64)most_us * NSEC_PER_USEC) {
 		cpu_relax();
 		cond_resched();
 	}
-	return !is_there();
+	return !crowd_is_needed();
 }
 
-static void crowd(struct kthread_work *work)
+static void crowd_in(struct kthread_work *work)
 {
 	bool real_time = rt_task(who), went = false;
 
@@ -58,16 +58,16 @@ static void crowd(struct kthread_work *work)
 		sched_set_fifo(current);
 	/* That CPU may have gone offline. */
 	if (!set_cpus_allowed_ptr(current, cpumask_of(from)))
-		went = stay(real_time ? PUSH_US : CROWD_US);
+		went = crowd_stay(real_time ? PUSH_US : CROWD_US);
 	if (real_time)
 		sched_set_normal(current, 0);
 	apart = went ? AGAIN : min(2 * apart, AGAIN_MOST);
-	WRITE_ONCE(not_before, (u32)jiffies + apart);
+	tried_at = jiffies;
 	put_task_struct(who);
 	smp_store_release(&who, NULL);	/* pairs with pflow_crowd() */
 }
 
-static DEFINE_KTHREAD_WORK(crowd_work, crowd);
+static DEFINE_KTHREAD_WORK(crowd_work, crowd_in);
 
 /**
  * pflow_crowd() - have the scheduler take a thread to an idle CPU
@@ -80,8 +80,8 @@ static DEFINE_KTHREAD_WORK(crowd_work, crowd);
  */
 void pflow_crowd(struct task_struct *task, int cpu)
 {
-	/* Pairs with crowd(): its thread is through with the last one. */
-	if (smp_load_acquire(&who) || time_before32((u32)jiffies, READ_ONCE(not_before)))
+	/* Pairs with crowd_in(): its thread is through with the last one. */
+	if (smp_load_acquire(&who) || (u32)jiffies - tried_at < apart)
 		return;
 	from = cpu;
 	/* The queue's lock orders this. */
@@ -99,7 +99,7 @@ int pflow_crowd_setup(void)
 	thread = kthread_run_worker(0, "pf_place");
 	if (IS_ERR(thread))
 		return PTR_ERR(thread);
-	not_before = jiffies;
+	tried_at = jiffies;
 	apart = AGAIN;
 	return 0;
 }

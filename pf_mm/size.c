@@ -163,6 +163,12 @@ u32 size_used(const struct mm_grant *grant)
 	return grant->udp ? pflow_rmem(grant->sk) : tcp_used(grant->sk);
 }
 
+/* Of a receiver of this rank, bytes. */
+static u32 sbmax(u8 rank)
+{
+	return pflow_size_most(mm_knob(MM_KNOB_DEFAULT_SIZE) << 10, mm_knob(MM_KNOB_SCALE), rank);
+}
+
 /**
  * size_most_of_rank() - how large a buffer of a receiver of this rank may become (SBmax)
  * @protocol: of its socket
@@ -174,15 +180,13 @@ u32 size_used(const struct mm_grant *grant)
  */
 u32 size_most_of_rank(u8 protocol, u8 rank)
 {
-	u32 most = pflow_size_most(mm_knob(MM_KNOB_DEFAULT_SIZE) << 10, mm_knob(MM_KNOB_SCALE),
-				   rank);
 	bool obey = !mm_knob(MM_KNOB_BUDGET);
-	u32 limit = protocol == IPPROTO_UDP ? size_settable() :
-					      READ_ONCE(init_net.ipv4.sysctl_tcp_rmem[2]);
+	u32 most = sbmax(rank), limit;
 
-	if (obey)
-		return protocol == IPPROTO_UDP ? min(most, limit) : limit;
-	return protocol == IPPROTO_UDP ? most : max(most, limit);
+	if (protocol == IPPROTO_UDP)
+		return obey ? min(most, size_settable()) : most;
+	limit = READ_ONCE(init_net.ipv4.sysctl_tcp_rmem[2]);
+	return obey ? limit : max(most, limit);
 }
 
 /**
@@ -197,9 +201,8 @@ u32 size_most_of_rank(u8 protocol, u8 rank)
  */
 u32 size_most(const struct mm_grant *grant, u8 rank)
 {
-	u32 most = pflow_size_most(mm_knob(MM_KNOB_DEFAULT_SIZE) << 10, mm_knob(MM_KNOB_SCALE),
-				   rank);
 	bool obey = !mm_knob(MM_KNOB_BUDGET);
+	u32 most = sbmax(rank);
 	const struct sock *sk = grant->sk;
 	u32 limit;
 

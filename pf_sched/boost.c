@@ -156,7 +156,7 @@ static void account_slot(struct slot *slot, u32 elapsed_us)
 	}
 	/* Who does not run meanwhile waits for something else, however full it all is. */
 	full = boost_wanted(slot->sk) || full;
-	trial_asks(slot, full, took_ns, elapsed_us);
+	trial_ask(slot, full, elapsed_us);
 	if (!full) {
 		slot->full_ticks = 0;
 	} else if (took_ns) {
@@ -198,14 +198,13 @@ static void slot_put(struct slot *slot)
 }
 
 /* Is it known whether a boost helped, or will it not be? Then its socket is let go of. */
-static void answer(struct slot *slot, u32 elapsed_us)
+static void slot_answer(struct slot *slot, u32 elapsed_us)
 {
 	struct sock *sk = NULL;
 	unsigned long irq;
 
 	raw_spin_lock_irqsave(&slots_lock, irq);
-	if (stopping || pflow_sock_dead(slot->sk) ||
-	    trial_answered(slot, slot->took_ns, elapsed_us)) {
+	if (stopping || pflow_sock_dead(slot->sk) || trial_answered(slot, elapsed_us)) {
 		slot->asking = false;
 		sk = slot->sk;
 	}
@@ -350,7 +349,7 @@ static void tick(struct kthread_work *work)
 		if (slot_state(slot) == SLOT_OVER && !lever_holds(&slot->boost))
 			slot_restore(slot);
 		else if (slot_state(slot) == SLOT_GHOST && slot->asking)
-			answer(slot, elapsed_us);
+			slot_answer(slot, elapsed_us);
 	}
 	ghosts_put();
 	for (i = 0; i < SLOTS; i++) {

@@ -90,9 +90,8 @@ bool elect_outranked(int cpu, u8 rank)
 }
 
 /*
- * One that did not run although raised waits for something else than its turn, and for
- * one that others had to make room for it is their turn. From a lever that was not
- * enough to the next is one change.
+ * One that did not run although raised waits for something else than its turn. From a lever
+ * that was not enough to the next is one change.
  */
 static u32 apart_from(const struct slot *last)
 {

@@ -55,7 +55,7 @@ enum refusal {
  * struct slot - a boost and its life
  * @state: see above
  * @boost: the thread, and how it is raised
- * @sk: the socket that fills, held from CHOSEN to OVER, and while @asking; else NULL
+ * @sk: the socket that fills, held from CHOSEN to OVER, and while @asking; not followed else
  * @cookie: its cookie
  * @rank: of the thread before
  * @until: jiffies at which the boost ends unless the socket, or another, still fills
@@ -172,8 +172,8 @@ s32 share_settle(u32 elapsed_us);
 
 /* trial.c */
 void trial_begin(struct slot *slot);
-bool trial_asks(struct slot *slot, bool full, u64 took_ns, u32 elapsed_us);
-bool trial_answered(struct slot *slot, u64 took_ns, u32 elapsed_us);
+void trial_ask(struct slot *slot, bool full, u32 elapsed_us);
+bool trial_answered(struct slot *slot, u32 elapsed_us);
 bool trial_vain(const struct slot *slot);
 u32 trial_memory(const struct slot *slot);
 void trial_forget(struct slot *slot);

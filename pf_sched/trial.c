@@ -25,7 +25,7 @@
 #define IDLE	MEAN	/* of PFLOW_ONE of a CPU; a mean of whole numbers never gets to 0 */
 
 /* Packets lost so far. */
-static u32 lost_by(const struct slot *slot)
+static u32 slot_lost(const struct slot *slot)
 {
 	struct sock *sk = slot->sk;
 	struct pflow_sock *entry;
@@ -39,7 +39,7 @@ static u32 lost_by(const struct slot *slot)
 }
 
 /* For how much more of the time than anybody does now and then a thread waits for a CPU. */
-static u32 waits(const struct slot *slot)
+static u32 slot_waits(const struct slot *slot)
 {
 	const struct pflow_thread *thread = pflow_thread_find(slot->pid);
 	u32 wait = thread ? READ_ONCE(thread->wait) : 0;
@@ -51,11 +51,12 @@ static u32 waits(const struct slot *slot)
  * A number on which an eighth more loss, an eighth less CPU, and a thirtieth of the time more to
  * wait make the same difference.
  */
-static u32 harm_of(const struct slot *slot)
+static u32 slot_harm(const struct slot *slot)
 {
 	u64 lost = slot->sk->sk_protocol == IPPROTO_TCP ? STREAM : slot->lost;
 
-	return min_t(u64, div_u64(lost * (PFLOW_ONE + 4 * waits(slot)), slot->share + 1), U32_MAX);
+	lost *= PFLOW_ONE + 4 * slot_waits(slot);
+	return min_t(u64, div_u64(lost, slot->share + 1), U32_MAX);
 }
 
 static u32 mean(u32 before, u32 now)
@@ -68,18 +69,18 @@ static u32 rate(u64 number, u32 elapsed_us)
 	return min_t(u64, div_u64(number, max(elapsed_us, 1U)), S32_MAX);
 }
 
-static void step(struct slot *slot, bool full, u64 took_ns, u32 elapsed_us)
+static void slot_try(struct slot *slot, bool full, u32 elapsed_us)
 {
 	struct pflow_trial_tick tick = { .most = PFLOW_ONE, .elapsed_us = elapsed_us };
-	u32 lost = lost_by(slot);
-	u64 took_us = div_u64(took_ns, NSEC_PER_USEC);
+	u32 lost = slot_lost(slot);
+	u64 took_us = div_u64(slot->took_ns, NSEC_PER_USEC);
 
 	slot->lost = mean(slot->lost,
 			  rate((u64)(lost - slot->lost_seen) * USEC_PER_SEC, elapsed_us));
 	slot->share = mean(slot->share, rate(took_us * PFLOW_ONE, elapsed_us));
 	slot->lost_seen = lost;
 	/* Who does not run waits for something else. */
-	tick.harm = full && slot->share > IDLE ? harm_of(slot) : 0;
+	tick.harm = full && slot->share > IDLE ? slot_harm(slot) : 0;
 	pflow_trial_step(&slot->trial, &tick);
 }
 
@@ -98,36 +99,31 @@ void trial_begin(struct slot *slot)
 	slot->trial.asking_us = 0;
 	slot->lost = 0;
 	slot->share = 0;
-	slot->lost_seen = lost_by(slot);
+	slot->lost_seen = slot_lost(slot);
 }
 
 /**
- * trial_asks() - is the boost to be taken back for a moment?
- * @slot: of it; its thread is raised
+ * trial_ask() - find out whether the boost is to be taken back for a moment
+ * @slot: of it; its thread is raised. @asking says so afterwards
  * @full: the buffer is over the threshold still
- * @took_ns: what the thread took of the CPU since the last tick
  * @elapsed_us: since the last tick
- *
- * Return: whether it is.
  */
-bool trial_asks(struct slot *slot, bool full, u64 took_ns, u32 elapsed_us)
+void trial_ask(struct slot *slot, bool full, u32 elapsed_us)
 {
-	step(slot, full, took_ns, elapsed_us);
+	slot_try(slot, full, elapsed_us);
 	slot->asking = slot->trial.asking_us;
-	return slot->asking;
 }
 
 /**
  * trial_answered() - is it known now whether the boost helped?
  * @slot: of it; it was taken back
- * @took_ns: what the thread took of the CPU since the last tick
  * @elapsed_us: since the last tick
  *
  * Return: whether it is.
  */
-bool trial_answered(struct slot *slot, u64 took_ns, u32 elapsed_us)
+bool trial_answered(struct slot *slot, u32 elapsed_us)
 {
-	step(slot, true, took_ns, elapsed_us);
+	slot_try(slot, true, elapsed_us);
 	if (slot->trial.asking_us)
 		return false;
 	if (!slot->trial.reach)

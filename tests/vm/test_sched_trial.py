@@ -2,6 +2,8 @@
 """pf_sched: a boost that lowers no loss ends and backs off; one that does stays."""
 
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from inside import inside
 from inside.scheduling import (
@@ -22,6 +24,19 @@ WATCHED = 9.0  # s; the first question comes after half a second, the next after
 STARVED = 4  # processes that never sleep
 
 
+@contextmanager
+def slow_by_itself() -> Iterator[Receiver]:
+    """It sleeps after each packet, so it reads as few whether it is raised or not."""
+    with (
+        attending(),
+        knobs(lever="rr", elect=1),
+        running(hog),
+        receiving(work=0.0001, pause=0.03) as receiver,
+    ):
+        calm()
+        yield receiver
+
+
 def raised_share(receiver: Receiver) -> float:
     """For how much of the time it was raised."""
     raised = looks = 0
@@ -35,14 +50,7 @@ def raised_share(receiver: Receiver) -> float:
 
 @inside(modules=SCHED)
 def test_a_boost_that_lowers_no_loss_ends_and_backs_off() -> None:
-    """Slow by itself, it loses as much whether raised or not."""
-    with (
-        attending(),
-        knobs(lever="rr", elect=1),
-        running(hog),
-        receiving(work=0.0001, pause=0.03) as receiver,
-    ):
-        calm()
+    with slow_by_itself() as receiver:
         seen = Counting()
         with flood(receiver.port):
             wait_for(lambda: seen["elected"])
@@ -71,13 +79,7 @@ def test_a_boost_that_lowers_loss_stays_though_some_is_left() -> None:
 
 @inside(modules=SCHED)
 def test_who_closes_its_socket_while_it_is_asked_is_let_go_of() -> None:
-    with (
-        attending(),
-        knobs(lever="rr", elect=1),
-        running(hog),
-        receiving(work=0.0001, pause=0.03) as receiver,
-    ):
-        calm()
+    with slow_by_itself() as receiver:
         seen = Counting()
         with flood(receiver.port):
             wait_for(lambda: seen["restored trial"])
