@@ -32,7 +32,7 @@ from inside.scheduling import (
     state,
 )
 from inside.suite import ROOT, insmod, rmmod, unloaded, wait_for
-from vm.test_sched import LONG, SCHED, is_restored, starving
+from vm.test_sched import LONG, SCHED, UNTRIED, is_restored, starving
 
 PROGRAM = TESTS.parent / "tools" / "packetflow-group"
 INSTANCE = Path("/sys/kernel/tracing/instances/packetflow-group")
@@ -135,7 +135,7 @@ def test_it_stays_raised_as_long_as_its_buffer_fills() -> None:
         calm()
         with flood(receiver.port):
             wait_for(partial(is_raised, receiver, -5))
-            for _ in range(100):
+            for _ in range(UNTRIED):
                 assert is_raised(receiver, -5)
                 time.sleep(0.01)
 
@@ -163,7 +163,7 @@ def test_the_largest_of_their_levels_holds_in_a_session() -> None:
         calm()
         with flood(other.port):
             wait_for(lambda: boosted() == {"group": 2})
-            time.sleep(0.2)
+            time.sleep(0.1)  # not until its boost is on trial
             assert is_raised(other, -6)
         # Who still wants the CPU, and is not raised, would come before the other.
         calm()
