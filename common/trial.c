@@ -71,10 +71,24 @@ static u32 fall(const struct pflow_trial *trial, const struct pflow_trial_tick *
 	return slow + part((u64)FALL_SPARE * less(tick->spare, SPARE_NOISE), elapsed_us, SECOND_US);
 }
 
-/* Has the step that was taken back been missed? Until that can be told, it stays back. */
+static bool harms_another(const struct pflow_trial *trial, const struct pflow_trial_tick *tick)
+{
+	return tick->harm > tick->bearable && tick->level > trial->level;
+}
+
+/*
+ * Has the step that was taken back been missed? Until that can be told, it stays back. Where
+ * somebody more important is harmed meanwhile it may be for want of it.
+ */
 static void ask(struct pflow_trial *trial, const struct pflow_trial_tick *tick, u32 elapsed_us)
 {
 	trial->asking_us += elapsed_us;
+	if (harms_another(trial, tick)) {
+		trial->asking_us = 0;
+		trial->futile_us = 0;
+		trial->reach = capped(trial->reach + PFLOW_ONE, tick->most);
+		return;
+	}
 	if (trial->asking_us < ASKING_US)
 		return;
 	trial->asking_us = 0;
@@ -126,6 +140,7 @@ static void answer_harm(struct pflow_trial *trial, const struct pflow_trial_tick
 	if (trial->futile_us < floored(trial->ask_us, ASK_US))
 		return;
 	trial->with = tick->harm;
+	trial->level = tick->level;
 	trial->reach = less(trial->reach, PFLOW_ONE);
 	trial->asking_us = 1;
 }
@@ -165,6 +180,11 @@ void pflow_trial_step(struct pflow_trial *trial, const struct pflow_trial_tick *
 	if (trial->limit_us && trial->limit_us <= elapsed_us)
 		trial->ask_us = 0;
 	trial->limit_us = less(trial->limit_us, elapsed_us);
+	if (trial->limit_us && harms_another(trial, tick)) {
+		trial->limit_us = 0;
+		trial->backoff_us = 0;
+		trial->ask_us = 0;
+	}
 	if (trial->limit_us)
 		most = capped(most, trial->limit);
 	trial->reach = capped(trial->reach, tick->most);

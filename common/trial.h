@@ -19,6 +19,7 @@
  *    taken back for a moment. If that makes no difference the step was vain. It stays back for
  *    2 s, each time twice as long, up to a minute, and the step before it is looked at in the
  *    same way. If it does make a difference, the question is asked again, four times as late.
+ *    What is vain for one receiver is tried anew for a more important one.
  *
  * Plain numbers only; compiled unchanged into the user-space tests.
  *
@@ -42,6 +43,7 @@
  * @ask_us: it is asked after so much of that whether the last step helps
  * @asking_us: time since the last step was taken back to find out; 0: it is not
  * @with: harm before it was taken back, 0..65536
+ * @level: of the receiver for whom it was taken back last
  * @unseen: steps reached so lately that harm does not show yet what they do
  * @worst: harm at its greatest since the measure was last forgotten, 0..65536
  *
@@ -59,6 +61,7 @@ struct pflow_trial {
 	u32 ask_us;
 	u32 asking_us;
 	u32 with;
+	u32 level;
 	u32 unseen;
 	u32 worst;
 };
@@ -70,6 +73,7 @@ struct pflow_trial {
  * @spare: 0..65536, share of time that the CPU had to spare
  * @most: how far the measure may reach; 0: there is nothing to be done
  * @elapsed_us: length of the interval, microseconds
+ * @level: of that receiver; the larger, the more important
  */
 struct pflow_trial_tick {
 	u32 harm;
@@ -77,6 +81,7 @@ struct pflow_trial_tick {
 	u32 spare;
 	u32 most;
 	u32 elapsed_us;
+	u32 level;
 };
 
 void pflow_trial_step(struct pflow_trial *trial, const struct pflow_trial_tick *tick);

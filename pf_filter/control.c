@@ -91,11 +91,19 @@ static bool cutting(const struct control *control)
 	return READ_ONCE(control->cut);
 }
 
-/* The CPU that a receiver runs on; where that is not known, the one that its packets take. */
+/*
+ * The CPU that a receiver runs on; where that is not known, the one that its packets take. Where it
+ * received last is learnt once a second; where its thread is, at each tick.
+ */
 static unsigned int run_cpu(const struct pflow_sock *entry)
 {
-	unsigned int cpu = READ_ONCE(entry->run_cpu);
+	const struct pflow_thread *thread;
+	unsigned int cpu;
 
+	if (nr_cpu_ids == 1)
+		return 0;
+	thread = pflow_thread_find(READ_ONCE(entry->pid));
+	cpu = thread ? READ_ONCE(thread->cpu) : READ_ONCE(entry->run_cpu);
 	return cpu == PFLOW_CPU_UNKNOWN ? smp_processor_id() : cpu;
 }
 
@@ -198,7 +206,7 @@ static void step_cut(struct control *control, const struct usage *usage,
 	struct pflow_trial *trial = &control->trial;
 	u32 before;
 
-	worst_loss(&worst, control->victims, order, cut, elapsed_us);
+	worst_loss(&worst, control->victims, usage->cpu, order, cut, elapsed_us);
 	worst_wait(&worst, usage, order, cut);
 	/* One tick without idle time is enough at an onset. */
 	if (min(control->idle, usage->idle) >= IDLE_ENOUGH)
@@ -206,6 +214,7 @@ static void step_cut(struct control *control, const struct usage *usage,
 	worst_queue(&worst, &control->queue, usage, order, cut, served, elapsed_us);
 	if (worst.share > LOSS_BEARABLE) {
 		seen.harm = worst.share;
+		seen.level = worst.level;
 		seen.most = order_most_below(order, beneath(worst.level));
 	}
 	seen.spare = worst.spare;

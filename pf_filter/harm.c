@@ -272,8 +272,16 @@ static void worst_of(struct harm *worst, u32 share, u16 level, enum filter_outco
 	worst->cause = cause;
 }
 
-static void worst_loss(struct harm *worst, struct victim *victims, const struct order *order,
-		       struct pflow_cut cut, u32 elapsed_us)
+/* The thread that receives for an entry, as far as it is known. */
+static const struct pflow_thread *thread_of(const struct pflow_sock *entry)
+{
+	const struct pflow_thread *thread = pflow_thread_find(READ_ONCE(entry->pid));
+
+	return thread && READ_ONCE(thread->born) == READ_ONCE(entry->born) ? thread : NULL;
+}
+
+static void worst_loss(struct harm *worst, struct victim *victims, int cpu,
+		       const struct order *order, struct pflow_cut cut, u32 elapsed_us)
 {
 	u32 spare = PFLOW_ONE;
 	bool any = false;
@@ -290,7 +298,9 @@ static void worst_loss(struct harm *worst, struct victim *victims, const struct 
 		if (!sk)
 			continue;
 		entry = pflow_sock_find_as(sk, READ_ONCE(victim->cookie));
-		if (!entry) {
+		thread = entry ? thread_of(entry) : NULL;
+		/* Of one that has gone to another CPU what it loses there counts there. */
+		if (!entry || (thread && !pflow_thread_on(thread, cpu))) {
 			WRITE_ONCE(victim->sk, NULL);
 			continue;
 		}
@@ -299,9 +309,6 @@ static void worst_loss(struct harm *worst, struct victim *victims, const struct 
 		loss = victim_loss(victim, entry, elapsed_us);
 		if (!to_be_helped(order, cut, level))
 			continue;
-		thread = pflow_thread_find(READ_ONCE(entry->pid));
-		if (thread && READ_ONCE(thread->born) != READ_ONCE(entry->born))
-			thread = NULL;
 		spare = min(spare, slept(thread));
 		any = true;
 		if (to_be_shed_for(victim, thread, cut, elapsed_us))

@@ -67,6 +67,7 @@ class Trial(ctypes.Structure):
             "ask_us",
             "asking_us",
             "with",
+            "level",
             "unseen",
             "worst",
         )
@@ -84,8 +85,10 @@ class Tick(ctypes.Structure):
     spare: int
     most: int
     elapsed_us: int
+    level: int
     _fields_ = tuple(
-        (name, ctypes.c_uint32) for name in ("harm", "bearable", "spare", "most", "elapsed_us")
+        (name, ctypes.c_uint32)
+        for name in ("harm", "bearable", "spare", "most", "elapsed_us", "level")
     )
 
 

@@ -26,7 +26,7 @@ apart = st.integers(1, 2 * HOLD_US)  # a late tick counts as 100 ms
 ticks = st.builds(Tick, harms, st.just(BEARABLE), shares, mosts, apart)
 # Long enough at a time for a question to be asked.
 histories = st.lists(st.tuples(ticks, st.integers(1, 60)), max_size=8)
-anything = st.builds(lambda values: Trial(*values), st.lists(words, min_size=13, max_size=13))
+anything = st.builds(lambda values: Trial(*values), st.lists(words, min_size=14, max_size=14))
 
 
 def after(history: Iterable[tuple[Tick, int]]) -> Trial:
@@ -58,13 +58,14 @@ def run(
     levels: int = 2,
     spare: float = 0,
     trial: Trial | None = None,
+    level: int = 0,
 ) -> list[Trial]:
     """The trial by tick; harm as a share of one, by how far it reaches."""
     trial, seen = trial or Trial(), []
     for _ in range(round(seconds * SECOND / TICK_US)):
         seen.append(trial.copy())
         lost = round(harm(trial.reach) * ONE)
-        tick = Tick(lost, BEARABLE, round(spare * ONE), most_of(levels), TICK_US)
+        tick = Tick(lost, BEARABLE, round(spare * ONE), most_of(levels), TICK_US, level)
         trial_step(trial, tick)
     return seen
 
@@ -291,3 +292,20 @@ def test_a_measure_that_helps_is_kept(levels: int) -> None:
 def test_what_does_about_enough_is_not_asked_about() -> None:
     seen = run(60, lambda reach: 0.3 if reach < ONE - 1 else 1.9 * BEARABLE / ONE, levels=1)
     assert not any(trial.asking_us for trial in seen)
+
+
+def test_what_was_vain_for_one_is_tried_for_a_more_important_one() -> None:
+    vain = run(1.5, lambda _: 0.6, level=30)[-1]
+    assert vain.reach == 0 < vain.limit_us
+    # For the same one, and for a less important one, it stays back.
+    for level in (20, 30):
+        assert not any(one.reach for one in run(0.4, lambda _: 0.6, trial=vain.copy(), level=level))
+    helped = run(0.4, lambda reach: 0.6 * (1 - reach / most_of(2)), trial=vain.copy(), level=40)
+    assert max(one.reach for one in helped) > ONE
+
+
+def test_a_more_important_one_that_is_harmed_meanwhile_answers_the_question() -> None:
+    """Its harm is not to be compared with that of the one for whom it was asked."""
+    asking = next(one for one in run(2, lambda _: 0.6, levels=1, level=30) if one.asking_us)
+    trial_step(asking, Tick(ONE // 10, BEARABLE, 0, most_of(1), TICK_US, 40))
+    assert (asking.asking_us, asking.limit_us, asking.reach) == (0, 0, most_of(1))
