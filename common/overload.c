@@ -509,6 +509,7 @@ static void estimator(struct kthread_work *work)
 	bool learn, lately, soon;
 	unsigned long delay;
 
+	pflow_step_aside();
 	sample(!pressed && due(READ_ONCE(last_sample), SAMPLE_EVERY));
 	learn = learning(pressed, busy) || (sampling && READ_ONCE(sample_asked));
 	if (pressed)

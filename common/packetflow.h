@@ -250,6 +250,15 @@ static inline void pflow_load_renew(void)
 		pflow_load_raise(smp_processor_id());
 }
 
+/* aside.c */
+#ifdef CONFIG_SMP
+void pflow_step_aside(void);
+#else
+static inline void pflow_step_aside(void)
+{
+}
+#endif
+
 /* threads.c */
 #define PFLOW_THREADS	128	/* a power of two */
 

@@ -105,6 +105,12 @@ static bool barred(const struct slot *slot)
 	return exempt || lever_barred(&slot->boost);
 }
 
+static bool spent(struct slot *slot, int cpu)
+{
+	slot->spent_cpu = cpu;
+	return share_left(cpu) < share_of_others(slot->rank, cpu);
+}
+
 /* Has this boost a reason to end? */
 static bool ends(struct slot *slot, enum boost_end *end)
 {
@@ -122,7 +128,7 @@ static bool ends(struct slot *slot, enum boost_end *end)
 		*end = END_CHANGED;
 	else if (barred(slot))
 		*end = END_BARRED;
-	else if (share_left(cpu) < share_of_others(slot->rank, cpu))
+	else if (spent(slot, cpu))
 		*end = END_CAP;
 	else if (time_after32((u32)jiffies, slot->until))
 		*end = END_EXPIRED;
@@ -321,6 +327,7 @@ static void tick(struct kthread_work *work)
 	unsigned long irq;
 	s32 left;
 
+	pflow_step_aside();
 	tick_at_ns = now;
 	pflow_threads_sample();
 	raw_spin_lock_irqsave(&slots_lock, irq);

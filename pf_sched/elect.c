@@ -108,6 +108,7 @@ static int worthy(const struct task_struct *task, u8 rank, const struct slot *la
 {
 	bool capped = last && last->end == END_CAP;
 	int cpu = task_cpu(task);
+	s32 left = share_left(cpu);
 
 	if (READ_ONCE(task->policy) != SCHED_NORMAL)
 		return REFUSED_CLASS;
@@ -121,9 +122,13 @@ static int worthy(const struct task_struct *task, u8 rank, const struct slot *la
 		return REFUSED_VAIN;
 	if (elect_outranked(cpu, rank))
 		return REFUSED_OUTRANKED;
-	/* Whose boost ended as the budget was spent waits for a tenth of it. */
-	if (share_left(cpu) <
-	    share_of_others(rank, cpu) + (capped ? share_part(10) : 0))
+	/*
+	 * Whose boost ended as the budget was spent waits for a tenth of it. It may have gone to
+	 * another CPU meanwhile; raised, it would go back at once to that one.
+	 */
+	if (capped)
+		left = min(left, share_left(last->spent_cpu));
+	if (left < share_of_others(rank, cpu) + (capped ? share_part(10) : 0))
 		return REFUSED_CAP;
 	if (lever_choose(task, last && last->boost.weak, lever))
 		return REFUSED_LEVER;

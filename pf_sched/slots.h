@@ -65,6 +65,7 @@ enum refusal {
  * @exec_id: of the program that it ran when elected
  * @pid: the thread's id then
  * @end: why it is over
+ * @spent_cpu: whose budget was spent, if that is why
  * @ran_ns: CPU time of the thread at the last tick
  * @stolen_ns: of it, time of softirqs on top of the thread
  * @cpu: where the thread was at the last tick
@@ -93,6 +94,7 @@ struct slot {
 	u32 exec_id;
 	pid_t pid;
 	enum boost_end end;
+	int spent_cpu;
 	u64 ran_ns;
 	u64 stolen_ns;
 	int cpu;
