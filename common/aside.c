@@ -23,7 +23,7 @@ static bool cpu_pressed(int cpu)
 /**
  * pflow_step_aside() - have the calling thread of ours run on a CPU that is under pressure
  *
- * Without pressure it stays where it is. If that CPU goes offline, the scheduler lets it run on any.
+ * Without pressure it stays where it is. If that CPU goes offline, it may run on any.
  *
  * Context: process, may sleep; a kernel thread of ours.
  */

@@ -30,6 +30,7 @@
 #include "trace.h"
 
 #define TICK		max(msecs_to_jiffies(8), 1)
+#define TICK_SOON	(msecs_to_jiffies(4) - 1)	/* a timer comes up to a jiffy later */
 #define IDLE_ENOUGH	(PFLOW_ONE / 8)	/* this much idle time means: not the CPU */
 #define LOOK_US		200000		/* so long before it is asked whether that pays */
 #define TRIAL_OLD_US	(10LL * USEC_PER_SEC)	/* after such a pause comes another overload */
@@ -85,6 +86,13 @@ static void store_cut(u32 *word, struct pflow_cut cut)
 {
 	WRITE_ONCE(*word, (u32)cut.level << 16 | cut.share);
 }
+
+/* When a controller is to be looked after again. */
+enum step {
+	STEP_NONE,
+	STEP_AGAIN,
+	STEP_SOON,	/* its cut rises: what the harmed receiver loses meanwhile counts */
+};
 
 static bool cutting(const struct control *control)
 {
@@ -160,7 +168,7 @@ static enum filter_outcome filter_control_ask(const struct pflow_sock *entry, u1
 	}
 	/* It may be taken off meanwhile, plainly: then the next packet starts it. */
 	if (unlikely(!data_race(timer_pending(&tick))))
-		mod_timer(&tick, jiffies + TICK);
+		mod_timer(&tick, jiffies + TICK_SOON);
 
 	keep = keep_under(here, entry, level);
 	if (there != here) {
@@ -192,8 +200,8 @@ static u16 served_level(const struct order *order, const struct pflow_load *load
 	return level + 1;
 }
 
-/* Take the cut as far as its trial goes from here. */
-static void step_cut(struct control *control, const struct usage *usage,
+/* Take the cut as far as its trial goes from here. Return: whether it rose. */
+static bool step_cut(struct control *control, const struct usage *usage,
 		     const struct order *order, u16 served, u32 elapsed_us)
 {
 	struct pflow_cut cut = load_cut(&control->cut);
@@ -226,6 +234,7 @@ static void step_cut(struct control *control, const struct usage *usage,
 		WRITE_ONCE(control->cause, worst.cause);
 	store_cut(&control->cut, pflow_cut_at(trial->reach, order->level, order->n));
 	trace_control(usage, control->idle, control->cut, &worst, trial->asking_us);
+	return trial->reach > before;
 }
 
 /* What took this CPU's time since the last tick. */
@@ -316,37 +325,38 @@ static bool pays(struct control *control, int cpu, u32 elapsed_us)
 	       pflow_worth(control->dropped - dropped, control->passed - passed);
 }
 
-static bool step_cpu(int cpu, u32 elapsed_us)
+static enum step step_cpu(int cpu, u32 elapsed_us)
 {
 	static struct order order;	/* one tick runs at a time */
 	struct control *control = per_cpu_ptr(controls, cpu);
 	const struct pflow_load *load = per_cpu_ptr(&pflow_load, cpu);
 	struct usage usage = { .cpu = cpu };
 	u32 now = jiffies;
+	bool rose;
 
 	if (!cpu_online(cpu)) {
 		/* Receivers that last ran here must not be shed for its sake. */
 		WRITE_ONCE(control->cut, 0);
 		rebase(control, load, cpu);
-		return false;
+		return STEP_NONE;
 	}
 	if (!READ_ONCE(load->pressed) && !victims_any(control->victims) && !cutting(control)) {
 		/* What was found vain, or enough, becomes old meanwhile. */
 		pflow_trial_step(&control->trial, &(struct pflow_trial_tick) {
 			.spare = PFLOW_ONE, .elapsed_us = elapsed_us });
 		rebase(control, load, cpu);
-		return false;
+		return STEP_NONE;
 	}
 	take_usage(&usage, control, load, elapsed_us);
 	order_take(&order, control->levels, now);
 	set_floors(control, load, &order, &usage, elapsed_us);
-	step_cut(control, &usage, &order, served_level(&order, load, now), elapsed_us);
+	rose = step_cut(control, &usage, &order, served_level(&order, load, now), elapsed_us);
 	/* A cut that has not sunk yet is pressure withheld, not pressure gone. */
 	if (cutting(control))
 		pflow_load_raise(cpu);
 	else if (!pays(control, cpu, elapsed_us))
 		pflow_load_rest(cpu);
-	return true;
+	return rose ? STEP_SOON : STEP_AGAIN;
 }
 
 static void trace_receivers(void)
@@ -365,7 +375,7 @@ static void control_tick(struct timer_list *unused)
 	ktime_t now = ktime_get();
 	s64 pause_us = ktime_us_delta(now, tick_at);
 	u32 elapsed_us = clamp_t(s64, pause_us, 1, USEC_PER_SEC);
-	bool busy = false;
+	enum step next = STEP_NONE;
 	int cpu;
 
 	tick_at = now;
@@ -382,15 +392,15 @@ static void control_tick(struct timer_list *unused)
 				       sizeof(struct pflow_trial));
 			rebase(per_cpu_ptr(controls, cpu), per_cpu_ptr(&pflow_load, cpu), cpu);
 		}
-		busy = true;
+		next = STEP_SOON;
 	} else {
 		for_each_possible_cpu(cpu)
-			busy |= step_cpu(cpu, elapsed_us);
+			next = max(next, step_cpu(cpu, elapsed_us));
 	}
 	rcu_read_unlock();
-	ticking = busy;
-	if (busy)
-		mod_timer(&tick, jiffies + TICK);
+	ticking = next != STEP_NONE;
+	if (ticking)
+		mod_timer(&tick, jiffies + (next == STEP_SOON ? TICK_SOON : TICK));
 }
 
 /**

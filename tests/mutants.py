@@ -396,6 +396,20 @@ MUTANTS = [
         "unit/test_trial.py::test_what_helps_nothing_yet_is_no_reason_to_wait",
     ),
     Mutant(
+        "what was vain for one is vain for all",
+        "common/trial.c",
+        "if (trial->limit_us && harms_another(trial, tick)) {",
+        "if (0) {",
+        "unit/test_trial.py::test_what_was_vain_for_one_is_tried_for_a_more_important_one",
+    ),
+    Mutant(
+        "another's harm answers the question",
+        "common/trial.c",
+        "\tif (harms_another(trial, tick)) {",
+        "\tif (0) {",
+        "unit/test_trial.py::test_a_more_important_one_that_is_harmed_meanwhile_answers_the_question",
+    ),
+    Mutant(
         "harm below what is bearable is answered",
         "common/trial.c",
         "less(capped(tick->harm, PFLOW_ONE), tick->bearable)",
@@ -636,7 +650,7 @@ MUTANTS = [
     Mutant(
         "the share of the raised is not held",
         "pf_sched/boost.c",
-        "else if (share_left(cpu) < share_of_others(slot->rank, cpu))",
+        "else if (spent(slot, cpu))",
         "else if (0)",
         SCHED + "test_a_flood_does_not_buy_the_cpu",
     ),
