@@ -157,13 +157,29 @@ static inline void pflow_crowd_teardown(void)
 }
 #endif
 
-/* overload.c */
+/* pressure.c */
+bool pflow_load_pressed(const struct pflow_load *load);
+void pflow_load_hint(int cpu);
+void pflow_load_expire(struct pflow_load *load);
+void pflow_pressure_status(struct seq_file *m);
+void pflow_pressure_metrics(struct seq_file *m);
+
+/* signals.c */
 struct net_device *pflow_device_find(const void *wanted);
-int pflow_overload_setup(void);
-void pflow_overload_teardown(void);
-void pflow_overload_sample(void);
-void pflow_overload_status(struct seq_file *m);
-void pflow_overload_metrics(struct seq_file *m);
+void pflow_signals_look(int cpu);
+int pflow_signals_setup(void);
+void pflow_signals_teardown(void);
+
+/* waiting.c */
+bool pflow_waiting_busy(struct cpumask *busy, struct cpumask *idle);
+void pflow_waiting_look(void);
+void pflow_waiting_setup(void);
+
+/* estimator.c */
+void pflow_estimator_wake(void);
+int pflow_estimator_setup(void);
+void pflow_estimator_teardown(void);
+void pflow_estimator_sample(void);
 
 /* proc.c */
 int pflow_proc_setup(void);

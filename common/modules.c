@@ -67,7 +67,7 @@ static int start_all(void)
 	err = pflow_probes_setup();
 	if (err)
 		return err;
-	err = pflow_overload_setup();
+	err = pflow_estimator_setup();
 	if (err)
 		goto probes;
 	list_for_each_entry(module, &modules, list) {
@@ -81,7 +81,7 @@ static int start_all(void)
 modules:
 	list_for_each_entry_continue_reverse(module, &modules, list)
 		stop(module);
-	pflow_overload_teardown();
+	pflow_estimator_teardown();
 probes:
 	pflow_probes_teardown();
 	empty_table();
@@ -94,7 +94,7 @@ static void stop_all(void)
 
 	list_for_each_entry_reverse(module, &modules, list)
 		stop(module);
-	pflow_overload_teardown();
+	pflow_estimator_teardown();
 	pflow_probes_teardown();
 	empty_table();
 	running = false;
@@ -129,7 +129,7 @@ void pflow_refresh(void)
 {
 	mutex_lock(&modules_lock);
 	if (running) {
-		pflow_overload_sample();
+		pflow_estimator_sample();
 		pflow_scan();
 	}
 	mutex_unlock(&modules_lock);

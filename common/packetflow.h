@@ -231,7 +231,7 @@ struct pflow_load {
 
 DECLARE_PER_CPU_ALIGNED(struct pflow_load, pflow_load);
 
-/* overload.c */
+/* pressure.c, estimator.c, waiting.c */
 #define PFLOW_PRESSED_FOR	HZ	/* since the last sign of overload */
 
 void pflow_load_raise(int cpu);

@@ -37,7 +37,7 @@ static int status_show(struct seq_file *m, void *unused)
 	if (stats.refused)
 		seq_puts(m, "sockets: some are not tracked; raise max_sockets\n");
 	show_inert(m);
-	pflow_overload_status(m);
+	pflow_pressure_status(m);
 	pflow_batch_status(m);
 	if (READ_ONCE(pflow_knobs[PFLOW_KNOB_ENABLE].value))
 		pflow_probes_status(m);
@@ -59,7 +59,7 @@ static int metrics_show(struct seq_file *m, void *unused)
 		   "packetflow_sockets_missed_total{reason=\"starved\"} %lu\n"
 		   "packetflow_sockets_missed_total{reason=\"reaped\"} %lu\n",
 		   stats.refused, stats.starved, stats.reaped);
-	pflow_overload_metrics(m);
+	pflow_pressure_metrics(m);
 	pflow_probes_metrics(m);
 	pflow_modules_metrics(m);
 	seq_puts(m, "# EOF\n");

@@ -1,0 +1,275 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * The estimator: a thread that has the four modules look where it is worth it.
+ *
+ * It wakes ten times a second and reads a few counters (signals.c, waiting.c), and at once when a
+ * CPU comes under pressure (pressure.c). At peace every ten
+ * seconds, and when somebody reads the table, it has packets counted for a moment, so
+ * that owners and rates are known before they are needed.
+ *
+ * Context: a thread of a real-time class, as the CPU in question is the last one on which another
+ * would get to run, above all before receivers that pf_sched has raised there. What takes its time
+ * is left to a worker: to attach and detach, and to scan.
+ */
+#include <linux/kthread.h>
+#include <linux/workqueue.h>
+
+#include "compat/compat.h"
+#include "internal.h"
+
+#define PERIOD		(HZ / 10)
+#define SOON		max(HZ / 50, 1)	/* after something was done */
+#define LEARN_EVERY	HZ
+#define LEARN_FOR	(HZ / 10)
+#define MEASURE_FOR	(10 * HZ)	/* since it was worth it: attaching costs, too */
+#define SAMPLE_MS	60
+#define SAMPLE_EVERY	(10 * HZ)
+#define SCAN_EVERY	(30 * HZ)
+#define SCAN_APART	(5 * HZ)
+
+static struct kthread_worker *thread;
+static void estimator(struct kthread_work *work);
+static struct kthread_delayed_work estimator_work;
+static struct workqueue_struct *queue;
+static void arm_and_scan(struct work_struct *work);
+static DECLARE_WORK(slow_work, arm_and_scan);
+
+/* What the estimator wants to be done by the worker. */
+static struct {
+	bool learn;	/* receive calls armed */
+	bool measure;	/* softirqs measured */
+	bool scan;
+} wanted;
+
+static bool sampling;
+static bool sample_asked;
+static bool learn_asked;
+static bool learn_anew;		/* receive calls are armed only now */
+static u32 last_sample;
+static u64 last_learnt;
+static u64 last_busy;
+static u64 last_pressed;
+static u32 last_scan;
+
+/**
+ * pflow_estimator_wake() - a CPU came under pressure
+ *
+ * Context: any but NMI.
+ */
+void pflow_estimator_wake(void)
+{
+	kthread_mod_delayed_work(thread, &estimator_work, 0);
+}
+
+/**
+ * pflow_load_learn() - somebody wants to know who receives, and does not
+ *
+ * Heeded under pressure and where no CPU has time to spare, once a second at most.
+ *
+ * Context: any.
+ */
+void pflow_load_learn(void)
+{
+	if (!READ_ONCE(learn_asked))
+		WRITE_ONCE(learn_asked, true);
+}
+EXPORT_SYMBOL_GPL(pflow_load_learn);
+
+/* Those that are offline too: the pressure of one that went under pressure ends as well. */
+static bool signals_look_at_all(void)
+{
+	bool pressed = false;
+	int cpu;
+
+	for_each_possible_cpu(cpu) {
+		pflow_signals_look(cpu);
+		pflow_load_expire(per_cpu_ptr(&pflow_load, cpu));
+		pressed |= pflow_load_pressed(per_cpu_ptr(&pflow_load, cpu));
+	}
+	return pressed;
+}
+
+static void sample(bool on)
+{
+	u32 now = jiffies;
+	int cpu;
+
+	if (sampling && !on)
+		WRITE_ONCE(sample_asked, false);
+	sampling = on;
+	if (on)
+		WRITE_ONCE(last_sample, now);
+	for_each_possible_cpu(cpu) {
+		struct pflow_load *load = per_cpu_ptr(&pflow_load, cpu);
+
+		if (on && !READ_ONCE(load->watch))
+			WRITE_ONCE(load->since, now);
+		WRITE_ONCE(load->sampled, on);
+	}
+}
+
+static bool due(u32 last, u32 every)
+{
+	return time_after32((u32)jiffies, last + every);
+}
+
+/*
+ * Under pressure owners are learnt at once, and looked at again every second: learning at
+ * every receive call would cost just those who have too little. A look has its length,
+ * however often the estimator is woken meanwhile.
+ */
+static bool learning(bool pressed, bool busy)
+{
+	bool asked = pressed || (busy && READ_ONCE(learn_asked));
+	u64 now = get_jiffies_64();	/* there may be none for months */
+
+	if (xchg(&learn_anew, false) || (asked && now - last_learnt > LEARN_EVERY)) {
+		WRITE_ONCE(learn_asked, false);
+		last_learnt = now;
+	}
+	return now - last_learnt <= LEARN_FOR;
+}
+
+/* Do what the estimator wants and has no time for. */
+static void arm_and_scan(struct work_struct *work)
+{
+	if (READ_ONCE(wanted.learn) && pflow_probes_arm())
+		WRITE_ONCE(learn_anew, true);
+	pflow_threads_measure(READ_ONCE(wanted.measure));
+	if (xchg(&wanted.scan, false)) {
+		pflow_scan();
+		WRITE_ONCE(last_scan, (u32)jiffies);
+	}
+}
+
+static void estimator(struct kthread_work *work)
+{
+	static bool before;	/* was there pressure */
+	/* One estimator runs at a time. */
+	static struct cpumask busy_cpus, idle_cpus;
+	bool pressed = signals_look_at_all(), busy = pflow_waiting_busy(&busy_cpus, &idle_cpus);
+	bool learn, lately, soon;
+	unsigned long delay;
+
+	pflow_step_aside();
+	sample(!pressed && due(READ_ONCE(last_sample), SAMPLE_EVERY));
+	learn = learning(pressed, busy) || (sampling && READ_ONCE(sample_asked));
+	if (pressed)
+		last_pressed = get_jiffies_64();
+	if (pressed || busy)
+		last_busy = get_jiffies_64();
+	lately = get_jiffies_64() - last_pressed <= MEASURE_FOR;
+	pflow_modules_pressure(busy || pressed, lately || sampling);
+	pflow_probes_watch(learn || sampling);
+	pflow_threads_note(get_jiffies_64() - last_busy <= MEASURE_FOR);
+	WRITE_ONCE(wanted.learn, learn);
+	WRITE_ONCE(wanted.measure, lately);
+	if (due(READ_ONCE(last_scan), pressed && !before ? SCAN_APART : SCAN_EVERY))
+		WRITE_ONCE(wanted.scan, true);
+	queue_work(queue, &slow_work);
+	if (busy)
+		pflow_waiting_look();
+	soon = pressed && pflow_place_step(&idle_cpus);
+	soon |= pflow_batch_step(&busy_cpus);
+	if (soon)
+		delay = SOON;
+	else
+		delay = sampling && !pressed ? msecs_to_jiffies(SAMPLE_MS) : PERIOD;
+	before = pressed;
+	kthread_queue_delayed_work(thread, &estimator_work, delay);
+}
+
+/**
+ * pflow_estimator_sample() - learn owners and rates now, for whoever reads them
+ *
+ * Context: process, sleeps for the length of a sample; a signal ends it.
+ */
+void pflow_estimator_sample(void)
+{
+	WRITE_ONCE(sample_asked, true);
+	WRITE_ONCE(last_sample, (u32)jiffies - SAMPLE_EVERY - 1);
+	kthread_mod_delayed_work(thread, &estimator_work, 0);
+	msleep_interruptible(SAMPLE_MS + SAMPLE_MS / 2);
+}
+
+/**
+ * pflow_estimator_setup() - start watching
+ *
+ * Context: process, may sleep. Return: 0 or a negative error, and then nothing
+ * is left attached.
+ */
+int pflow_estimator_setup(void)
+{
+	int cpu, err;
+
+	queue = alloc_workqueue("packetflow", WQ_UNBOUND | WQ_HIGHPRI, 0);
+	if (!queue)
+		return -ENOMEM;
+	thread = kthread_run_worker(0, "packetflow");
+	if (IS_ERR(thread)) {
+		err = PTR_ERR(thread);
+		goto queue;
+	}
+	sched_set_fifo(thread->task);
+	kthread_init_delayed_work(&estimator_work, estimator);
+	for_each_possible_cpu(cpu)
+		memset(per_cpu_ptr(&pflow_load, cpu), 0, sizeof(struct pflow_load));
+	pflow_waiting_setup();
+	err = pflow_crowd_setup();
+	if (err)
+		goto thread;
+	err = pflow_batch_setup();
+	if (err)
+		goto crowd;
+	err = pflow_signals_setup();
+	if (err)
+		goto batch;
+	last_sample = (u32)jiffies - SAMPLE_EVERY - 1;
+	last_learnt = get_jiffies_64() - LEARN_EVERY - 1;
+	last_busy = get_jiffies_64() - MEASURE_FOR - 1;
+	last_pressed = last_busy;
+	last_scan = (u32)jiffies - SCAN_EVERY - 1;
+	kthread_queue_delayed_work(thread, &estimator_work, 0);
+	return 0;
+
+batch:
+	/* A signal that came between the two may have woken it. */
+	kthread_cancel_delayed_work_sync(&estimator_work);
+	cancel_work_sync(&slow_work);
+	pflow_probes_watch(false);
+	pflow_threads_note(false);
+	pflow_threads_measure(false);
+	pflow_batch_teardown();
+crowd:
+	pflow_crowd_teardown();
+thread:
+	kthread_destroy_worker(thread);
+queue:
+	destroy_workqueue(queue);
+	return err;
+}
+
+/**
+ * pflow_estimator_teardown() - stop watching
+ *
+ * Context: process, may sleep. No probe, thread or worker runs when it returns.
+ */
+void pflow_estimator_teardown(void)
+{
+	int cpu;
+
+	pflow_signals_teardown();
+	/* Nothing raises any more, so the work cannot be queued again. */
+	kthread_cancel_delayed_work_sync(&estimator_work);
+	kthread_destroy_worker(thread);
+	cancel_work_sync(&slow_work);
+	pflow_crowd_teardown();
+	destroy_workqueue(queue);
+	pflow_batch_teardown();
+	for_each_possible_cpu(cpu)
+		WRITE_ONCE(per_cpu_ptr(&pflow_load, cpu)->watch, 0);
+	sampling = false;
+	pflow_probes_watch(false);
+	pflow_threads_note(false);
+	pflow_threads_measure(false);
+}

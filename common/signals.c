@@ -1,0 +1,241 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * Signals of overload, each where it arises. Overload belongs to a CPU and its queues.
+ *
+ *  - A receive queue that stands full. One NAPI poll that uses its whole
+ *    weight is normal for a burst; polls that do so one after another, never
+ *    once finding the queue empty, for longer than STANDING_NS, are a standing
+ *    queue (the idea of CoDel). This is the only signal for a virtio ring,
+ *    which overflows in the host, out of the guest's sight. Busy polling and
+ *    netpoll use budgets of their own and do not count; nor does the backlog,
+ *    which has no device (its drops are counted instead).
+ *  - Backlog drops (softnet_data), device drops of a device whose queue is
+ *    found full, and time_squeeze, which only says that it is worth looking.
+ *  - Drops at a socket buffer, seen by the tracepoint that a drop passes
+ *    anyway, so that it costs nothing while nobody drops.
+ *
+ * A receiver that waits and loses nothing is another one (waiting.c).
+ *
+ * Context: NAPI polls run with softirqs off, drops at a socket in softirq or
+ * process context; these probes touch their own CPU's data. Counters are read by the estimator's
+ * thread.
+ */
+#include <linux/netdevice.h>
+#include <linux/sched/clock.h>
+#include <linux/tracepoint.h>
+#include <net/net_namespace.h>
+#include <trace/events/napi.h>
+#include <trace/events/skb.h>
+
+#include "compat/compat.h"
+#include "internal.h"
+
+#define STANDING_NS	(5 * NSEC_PER_MSEC)
+#define CHAIN_GAP_NS	(50 * NSEC_PER_MSEC)	/* polls further apart are no chain */
+#define POLLED_FEW	64	/* fewer packets tell nothing of what one costs */
+
+/* Counters of the kernel as they were last seen. */
+struct seen {
+	unsigned int dropped;
+	unsigned int squeezed;
+	const void *dev;
+	u64 dev_lost;
+	u64 softirq_ns;
+	u32 polled;
+};
+
+static DEFINE_PER_CPU(struct seen, seen);
+
+static noinline void full_poll(struct pflow_load *load, const struct napi_struct *napi)
+{
+	u64 now = local_clock();
+	bool alive = load->chain_id && now - load->chain_last < CHAIN_GAP_NS;
+
+	if (!alive || load->chain_id != napi) {
+		/* Of two full queues on one CPU, watching one is enough. */
+		if (alive)
+			return;
+		WRITE_ONCE(load->chain_id, napi);
+		WRITE_ONCE(load->chain_dev, napi->dev);
+		load->chain_start = now;
+	} else if (now - load->chain_start > STANDING_NS) {
+		u64 since = load->chain_last;
+
+		if (load->chain_last - load->chain_start <= STANDING_NS)
+			since = load->chain_start;
+		WRITE_ONCE(load->standing_ns, load->standing_ns + now - since);
+		pflow_load_raise(smp_processor_id());
+	}
+	WRITE_ONCE(load->chain_last, now);
+}
+
+static void on_napi_poll(void *unused, struct napi_struct *napi, int work, int budget)
+{
+	struct pflow_load *load = this_cpu_ptr(&pflow_load);
+
+	WRITE_ONCE(load->polled, load->polled + work);
+	if (napi->dev && work) {
+		load->device_polls++;
+		if (load->polled_dev != napi->dev) {
+			WRITE_ONCE(load->polled_dev, napi->dev);
+			WRITE_ONCE(load->turned_at, (u32)jiffies);
+		}
+		if (load->polled_at != (u32)jiffies)
+			WRITE_ONCE(load->polled_at, (u32)jiffies);
+	}
+	if (likely(work < budget)) {
+		if (unlikely(load->chain_id == napi) && budget == napi->weight)
+			WRITE_ONCE(load->chain_id, NULL);
+		return;
+	}
+	if (napi->dev && budget && budget == napi->weight)
+		full_poll(load, napi);
+}
+
+static void on_kfree_skb(PFLOW_KFREE_SKB_ARGS)
+{
+	if (unlikely(reason == SKB_DROP_REASON_SOCKET_RCVBUFF))
+		pflow_load_hint(raw_smp_processor_id());
+}
+
+static u64 device_losses(struct net_device *dev)
+{
+	struct rtnl_link_stats64 stats;
+
+	dev_get_stats(dev, &stats);
+	/* Not rx_dropped: frames of unknown protocols and the backlog are in it. */
+	return stats.rx_missed_errors + stats.rx_fifo_errors + stats.rx_over_errors;
+}
+
+/**
+ * pflow_device_find() - find a device that may be gone
+ * @wanted: it; only compared
+ *
+ * Context: RCU read side. Return: it, or NULL if there is none any more.
+ */
+struct net_device *pflow_device_find(const void *wanted)
+{
+	struct net_device *dev;
+	struct net *net;
+
+	for_each_net_rcu(net)
+		for_each_netdev_rcu(net, dev)
+			if (dev == wanted)
+				return dev;
+	return NULL;
+}
+
+static bool find_device_losses(const void *wanted, u64 *losses)
+{
+	struct net_device *dev;
+
+	rcu_read_lock();
+	dev = pflow_device_find(wanted);
+	if (dev)
+		*losses = device_losses(dev);
+	rcu_read_unlock();
+	return dev;
+}
+
+static void look_at_device(int cpu, struct pflow_load *load, struct seen *last)
+{
+	const void *dev = READ_ONCE(load->chain_dev);
+	s64 age = local_clock() - READ_ONCE(load->chain_last);
+	u64 losses;
+
+	if (!READ_ONCE(load->chain_id) || age > CHAIN_GAP_NS ||
+	    !find_device_losses(dev, &losses)) {
+		last->dev = NULL;
+		return;
+	}
+	if (last->dev == dev && losses > last->dev_lost) {
+		WRITE_ONCE(load->lost, load->lost + (u32)(losses - last->dev_lost));
+		pflow_load_raise(cpu);
+	}
+	last->dev = dev;
+	last->dev_lost = losses;
+}
+
+/* What a packet costs the CPU in softirqs, as long as that is measured. */
+static void account(struct pflow_load *load, struct seen *last)
+{
+	u64 softirq_ns = READ_ONCE(load->softirq_ns);
+	u32 polled = READ_ONCE(load->polled);
+	u64 packet_ns;
+
+	/* While nobody measures, packets go by that cost nothing. */
+	if (softirq_ns == last->softirq_ns)
+		last->polled = polled;
+	if (polled - last->polled < POLLED_FEW)
+		return;
+	packet_ns = div_u64(softirq_ns - last->softirq_ns, polled - last->polled);
+	WRITE_ONCE(load->packet_ns, min_t(u64, packet_ns, U32_MAX));
+	last->softirq_ns = softirq_ns;
+	last->polled = polled;
+}
+
+/**
+ * pflow_signals_look() - read the kernel's counters for a CPU, and raise its pressure if need be
+ * @cpu: which; it may be offline
+ *
+ * Context: the estimator's thread.
+ */
+void pflow_signals_look(int cpu)
+{
+	struct softnet_data *sd = per_cpu_ptr(&softnet_data, cpu);
+	struct pflow_load *load = per_cpu_ptr(&pflow_load, cpu);
+	struct seen *last = per_cpu_ptr(&seen, cpu);
+	unsigned int dropped = pflow_softnet_dropped(sd);
+	unsigned int squeezed = READ_ONCE(sd->time_squeeze);
+
+	if (dropped != last->dropped) {
+		WRITE_ONCE(load->lost, load->lost + dropped - last->dropped);
+		pflow_load_raise(cpu);
+	} else if (squeezed != last->squeezed) {
+		pflow_load_hint(cpu);
+	}
+	last->dropped = dropped;
+	last->squeezed = squeezed;
+	account(load, last);
+	look_at_device(cpu, load, last);
+}
+
+/**
+ * pflow_signals_setup() - watch for signals
+ *
+ * Context: process, may sleep. Return: 0 or a negative error, and then nothing is left attached.
+ */
+int pflow_signals_setup(void)
+{
+	int cpu, err;
+
+	for_each_possible_cpu(cpu) {
+		struct softnet_data *sd = per_cpu_ptr(&softnet_data, cpu);
+		struct seen *last = per_cpu_ptr(&seen, cpu);
+
+		memset(last, 0, sizeof(*last));
+		last->dropped = pflow_softnet_dropped(sd);
+		last->squeezed = sd->time_squeeze;
+	}
+	err = register_trace_napi_poll(on_napi_poll, NULL);
+	if (err)
+		return err;
+	err = register_trace_kfree_skb(on_kfree_skb, NULL);
+	if (err) {
+		unregister_trace_napi_poll(on_napi_poll, NULL);
+		tracepoint_synchronize_unregister();
+	}
+	return err;
+}
+
+/**
+ * pflow_signals_teardown() - stop that
+ *
+ * Context: process, may sleep. No probe runs when it returns.
+ */
+void pflow_signals_teardown(void)
+{
+	unregister_trace_kfree_skb(on_kfree_skb, NULL);
+	unregister_trace_napi_poll(on_napi_poll, NULL);
+	tracepoint_synchronize_unregister();
+}

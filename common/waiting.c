@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * Waiting: the sign of a receiver that loses nothing when it has too little of a CPU.
+ *
+ * A CPU without idle time is no sign of overload, but one that receivers may have to wait for their
+ * turn there. A TCP receiver that does wait (threads.c) where packets are received says that it is
+ * worth looking at these packets; in vain, more and more seldom.
+ *
+ * Context: the estimator's thread.
+ */
+#include <linux/kernel_stat.h>
+#include <linux/tick.h>
+
+#include "internal.h"
+
+#define BUSY_US		50000	/* a shorter look tells nothing */
+#define BUSY_IDLE	8	/* busy is who was idle for less than 1/8 of the time */
+#define SPARE_IDLE	4	/* one that is idle for more than this part has time to spare */
+#define WAITING		8	/* who waits for longer than 1/8 of the time may be harmed */
+#define WAITING_EVERY	(HZ / 5)	/* as long as a look takes */
+#define WAITING_SELDOM	(8 * HZ)
+#define POLLED_MANY	100	/* packets in a round; fewer harm nobody */
+
+/* Counters as they were last seen. */
+struct seen {
+	u64 idle_us;
+	u32 polled;
+};
+
+static DEFINE_PER_CPU(struct seen, seen);
+static u64 last_waiting;
+static u32 waiting_every;
+
+/**
+ * pflow_cpu_idle_us() - how long a CPU has been idle since boot
+ * @cpu: which
+ *
+ * Context: any. Return: microseconds, waiting for I/O included.
+ */
+u64 pflow_cpu_idle_us(int cpu)
+{
+	u64 idle = get_cpu_idle_time_us(cpu, NULL);
+
+	if (idle != (u64)-1)
+		return idle + get_cpu_iowait_time_us(cpu, NULL);
+	/* No dynamic ticks: the tick counts. */
+	return div_u64(data_race(kcpustat_cpu(cpu).cpustat[CPUTIME_IDLE] +
+				 kcpustat_cpu(cpu).cpustat[CPUTIME_IOWAIT]), NSEC_PER_USEC);
+}
+EXPORT_SYMBOL_GPL(pflow_cpu_idle_us);
+
+/**
+ * pflow_waiting_busy() - on which CPUs may receivers have to wait? Which have time to spare?
+ * @busy: the former; brought up to date
+ * @idle: the latter; likewise
+ *
+ * Context: the estimator's thread. Return: whether there are any of the former.
+ */
+bool pflow_waiting_busy(struct cpumask *busy, struct cpumask *idle)
+{
+	static ktime_t looked_at;
+	ktime_t now = ktime_get();
+	u64 elapsed_us = ktime_us_delta(now, looked_at);
+	int cpu;
+
+	if (elapsed_us < BUSY_US)
+		return !cpumask_empty(busy);
+	looked_at = now;
+	cpumask_clear(busy);
+	cpumask_clear(idle);
+	for_each_online_cpu(cpu) {
+		struct seen *last = per_cpu_ptr(&seen, cpu);
+		u64 idle_us = pflow_cpu_idle_us(cpu);
+		/* Read from another CPU it may seem to step back. */
+		s64 lately_us = idle_us - last->idle_us;
+
+		if (lately_us < (s64)(elapsed_us / BUSY_IDLE))
+			cpumask_set_cpu(cpu, busy);
+		else if (lately_us > (s64)(elapsed_us / SPARE_IDLE))
+			cpumask_set_cpu(cpu, idle);
+		last->idle_us = idle_us;
+	}
+	return !cpumask_empty(busy);
+}
+
+/* Since the last round, a tenth of a second ago or less. */
+static bool polled_many(int cpu)
+{
+	struct seen *last = per_cpu_ptr(&seen, cpu);
+	u32 polled = READ_ONCE(per_cpu_ptr(&pflow_load, cpu)->polled);
+	bool many = polled - last->polled > POLLED_MANY;
+
+	last->polled = polled;
+	return many;
+}
+
+/**
+ * pflow_waiting_look() - does somebody wait who answers requests? Then look whether for packets
+ *
+ * It loses nothing, and nobody drops for it. In vain this looks more and more seldom.
+ *
+ * Context: the estimator's thread.
+ */
+void pflow_waiting_look(void)
+{
+	u64 now = get_jiffies_64();
+	bool waiting = false, look;
+	unsigned int i;
+	int cpu;
+
+	pflow_threads_sample();
+	for (i = 0; i < PFLOW_THREADS && !waiting; i++)
+		waiting = READ_ONCE(pflow_threads[i].pid) &&
+			  pflow_lately(READ_ONCE(pflow_threads[i].streams_at)) &&
+			  READ_ONCE(pflow_threads[i].wait) > PFLOW_ONE / WAITING;
+	look = waiting && now - last_waiting > waiting_every;
+	for_each_online_cpu(cpu)
+		if (polled_many(cpu) && look)
+			pflow_load_raise(cpu);
+	if (look) {
+		last_waiting = now;
+		waiting_every = min(2 * waiting_every, WAITING_SELDOM);
+	} else if (!waiting) {
+		waiting_every = WAITING_EVERY;
+	}
+}
+
+/**
+ * pflow_waiting_setup() - begin anew
+ *
+ * Context: process; the estimator does not run.
+ */
+void pflow_waiting_setup(void)
+{
+	int cpu;
+
+	for_each_possible_cpu(cpu)
+		memset(per_cpu_ptr(&seen, cpu), 0, sizeof(struct seen));
+	last_waiting = get_jiffies_64();
+	waiting_every = WAITING_EVERY;
+}
