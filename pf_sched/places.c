@@ -55,7 +55,7 @@ void field_gather(struct field *field, const struct slot *except)
  * @rank: of who wants a place
  *
  * If all are taken, the least important one makes room for the next time, if it is less
- * important than who wants a place and had its hold.
+ * important than who wants a place. Whoever makes room cannot take the place back.
  *
  * Context: under slots_lock. Return: whether there is.
  */
@@ -71,9 +71,7 @@ bool place_for(const struct field *field, u8 rank)
 	if (who < 0)
 		return false;
 	least = field->slots[who];
-	if (least->state == SLOT_RAISED &&
-	    time_after32((u32)jiffies, least->changed +
-			 msecs_to_jiffies(sched_knob(SCHED_KNOB_HOLD)))) {
+	if (least->state == SLOT_RAISED) {
 		slot_finish(least, END_DISPLACED);
 		boost_kick();
 	}
