@@ -7,6 +7,9 @@
  */
 #include "order.c"
 #include "harm.c"
+#include "loss.c"
+#include "wait.c"
+#include "queue.c"
 #include "control.c"
 #include "trail.c"
 #include "recall.c"

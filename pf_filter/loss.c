@@ -1,0 +1,252 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * Harm by loss. A UDP receiver loses what finds its buffer full. Lost and arrived packets are
+ * counted for each that loses any, over a window of 50 ms or 64 packets, whichever is longer,
+ * less a handful, which moves nothing. It counts as harm only where the receiver is kept
+ * from running: one that sleeps while its buffer is full is slow by itself, though it has to
+ * wait for its turn now and then. Others are shed for it while it loses less for that, not while
+ * it waits less.
+ *
+ * Context: harm_note() in softirq, on the CPU where a packet arrives; the rest by the
+ * controllers' tick.
+ */
+#define VICTIMS		16	/* losing receivers that are watched, on each CPU */
+#define WINDOW_US	50000u
+#define WINDOW_MOST_US	2000000u
+#define WINDOW_PACKETS	64u
+#define HANDFUL		2u	/* lost packets in a window that move nothing */
+#define POINT		8	/* binary places of counts that decay, by one at least */
+#define AWAKE_US	1000000u	/* so long, or to wait once would make it awake */
+
+/**
+ * struct victim - a receiver that loses packets
+ * @sk: its socket, with @cookie an identity; NULL: this slot is free
+ * @cookie: of the socket
+ * @level: its level
+ * @arrived_seen: pflow_sock.arrived at the last tick
+ * @lost_seen: pflow_sock.lost at the last tick
+ * @arrived: packets in the window, << POINT
+ * @lost: those of them that were lost, << POINT
+ * @lost_at: jiffies when it last lost any
+ * @awake: 0..65536, share of the time for which its receiver ran or wanted to, a decaying mean
+ * @awake_us: how long that is the mean of, from when it entered, at most %AWAKE_US
+ * @shed_for: it was kept from running when it lost packets, and others have been shed since
+ */
+struct victim {
+	const struct sock *sk;
+	u64 cookie;
+	u16 level;
+	u32 arrived_seen;
+	u32 lost_seen;
+	u32 arrived;
+	u32 lost;
+	u32 lost_at;
+	u32 awake;
+	u32 awake_us;
+	bool shed_for;
+};
+
+static struct victim *victim_slot(struct victim *victims, u16 level)
+{
+	struct victim *lowest = NULL;
+	unsigned int i;
+
+	for (i = 0; i < VICTIMS; i++) {
+		if (!READ_ONCE(victims[i].sk))
+			return &victims[i];
+		if (READ_ONCE(victims[i].level) < level &&
+		    (!lowest || READ_ONCE(victims[i].level) < READ_ONCE(lowest->level)))
+			lowest = &victims[i];
+	}
+	return lowest;
+}
+
+/* Of two CPUs that write one slot at once the tick may find a mixture: it is no socket's. */
+static void victim_enter(struct victim *victims, struct pflow_sock *entry, u16 level,
+			 unsigned int packets)
+{
+	struct victim *victim;
+	unsigned int i;
+
+	for (i = 0; i < VICTIMS; i++)
+		if (READ_ONCE(victims[i].sk) == entry->sk)
+			return;
+	victim = victim_slot(victims, level);
+	if (!victim)
+		return;
+	WRITE_ONCE(victim->cookie, entry->cookie);
+	WRITE_ONCE(victim->level, level);
+	WRITE_ONCE(victim->arrived_seen, READ_ONCE(entry->arrived) - packets);
+	WRITE_ONCE(victim->lost_seen, READ_ONCE(entry->lost) - packets);
+	WRITE_ONCE(victim->arrived, 0);
+	WRITE_ONCE(victim->lost, 0);
+	WRITE_ONCE(victim->lost_at, (u32)jiffies);
+	/* At an onset nobody has to wait until it is known that he is awake. */
+	WRITE_ONCE(victim->awake, PFLOW_ONE);
+	WRITE_ONCE(victim->awake_us, WINDOW_US);
+	WRITE_ONCE(victim->shed_for, false);
+	WRITE_ONCE(victim->sk, entry->sk);
+}
+
+/**
+ * harm_note() - a receiver loses packets
+ * @victims: of the CPU that it runs on
+ * @entry: the receiver
+ * @level: its level
+ * @packets: how many
+ */
+static void harm_note(struct victim *victims, struct pflow_sock *entry, u16 level,
+		      unsigned int packets)
+{
+	WRITE_ONCE(entry->lost, READ_ONCE(entry->lost) + packets);
+	victim_enter(victims, entry, level, packets);
+}
+
+static bool victims_any(const struct victim *victims)
+{
+	unsigned int i;
+
+	for (i = 0; i < VICTIMS; i++)
+		if (READ_ONCE(victims[i].sk))
+			return true;
+	return false;
+}
+
+/* The window of a receiver of this rate. */
+static u32 window_us(u32 rate)
+{
+	u64 us = rate ? div_u64((u64)WINDOW_PACKETS * USEC_PER_SEC, rate) : WINDOW_MOST_US;
+
+	return clamp_t(u64, us, WINDOW_US, WINDOW_MOST_US);
+}
+
+static u32 decayed(u32 count, u32 elapsed_us, u32 memory_us)
+{
+	u32 part = div_u64((u64)count * min(elapsed_us, memory_us), memory_us);
+
+	return count - min(count, part + 1);
+}
+
+/* Count what a victim was sent and lost since the last tick; gives the share that it loses. */
+static u32 victim_loss(struct victim *victim, const struct pflow_sock *entry, u32 elapsed_us)
+{
+	u32 memory_us = window_us(READ_ONCE(entry->rate));
+	u32 arrived = READ_ONCE(entry->arrived), lost = READ_ONCE(entry->lost);
+	u32 more_arrived = arrived - READ_ONCE(victim->arrived_seen);
+	u32 more_lost = lost - READ_ONCE(victim->lost_seen);
+
+	WRITE_ONCE(victim->arrived_seen, arrived);
+	WRITE_ONCE(victim->lost_seen, lost);
+	arrived = decayed(READ_ONCE(victim->arrived), elapsed_us, memory_us) +
+		  (more_arrived << POINT);
+	lost = decayed(READ_ONCE(victim->lost), elapsed_us, memory_us) + (more_lost << POINT);
+	WRITE_ONCE(victim->arrived, arrived);
+	WRITE_ONCE(victim->lost, lost);
+	if (more_lost)
+		WRITE_ONCE(victim->lost_at, (u32)jiffies);
+	else if (time_after32((u32)jiffies, READ_ONCE(victim->lost_at) + PFLOW_HOLD))
+		WRITE_ONCE(victim->sk, NULL);
+	/* What was lost before has been answered. */
+	if (!more_lost || lost <= HANDFUL << POINT)
+		return 0;
+	return min_t(u64, PFLOW_ONE, div_u64((u64)(lost - (HANDFUL << POINT)) * PFLOW_ONE,
+					     max(arrived, WINDOW_PACKETS << POINT)));
+}
+
+/* Follow how much of the time a victim's receiver is awake. */
+static void note_awake(struct victim *victim, const struct pflow_thread *thread, u32 elapsed_us)
+{
+	u32 before = READ_ONCE(victim->awake);
+	u32 of_us = min(READ_ONCE(victim->awake_us) + elapsed_us, AWAKE_US);
+	s64 step = ((s64)awake_share(thread) - before) * min(elapsed_us, of_us);
+
+	WRITE_ONCE(victim->awake, before + (s32)div_s64(step, of_us));
+	WRITE_ONCE(victim->awake_us, of_us);
+}
+
+/*
+ * Does the receiver lose for want of CPU? While others are shed for it, it waits less, which
+ * says nothing: whether it loses less does.
+ */
+static bool kept_from_running(const struct victim *victim, const struct pflow_thread *thread,
+			      struct pflow_cut cut)
+{
+	if (min(awake_share(thread), READ_ONCE(victim->awake)) < AWAKE)
+		return false;
+	return READ_ONCE(thread->wait) >= KEPT_FROM ||
+	       ((cut.level || cut.share) && READ_ONCE(victim->shed_for));
+}
+
+/* The same for the controller. Of who is not known yet it is assumed. */
+static bool to_be_shed_for(struct victim *victim, const struct pflow_thread *thread,
+			   struct pflow_cut cut, u32 elapsed_us)
+{
+	bool kept;
+
+	if (!thread)
+		return true;
+	note_awake(victim, thread, elapsed_us);
+	kept = kept_from_running(victim, thread, cut);
+	WRITE_ONCE(victim->shed_for, kept);
+	return kept;
+}
+
+/* Of the time that a receiver did not run, how much it slept, having caught up. */
+static u32 slept(const struct pflow_thread *thread)
+{
+	u32 wait, awake;
+
+	if (!thread)
+		return 0;
+	wait = READ_ONCE(thread->wait);
+	awake = wait + READ_ONCE(thread->run);
+	if (awake >= PFLOW_ONE)
+		return 0;
+	return div_u64((u64)(PFLOW_ONE - awake) * PFLOW_ONE, PFLOW_ONE - awake + wait);
+}
+
+/* The thread that receives for an entry, as far as it is known. */
+static const struct pflow_thread *thread_of(const struct pflow_sock *entry)
+{
+	const struct pflow_thread *thread = pflow_thread_find(READ_ONCE(entry->pid));
+
+	return thread && READ_ONCE(thread->born) == READ_ONCE(entry->born) ? thread : NULL;
+}
+
+static void worst_loss(struct harm *worst, struct victim *victims, int cpu,
+		       const struct order *order, struct pflow_cut cut, u32 elapsed_us)
+{
+	u32 spare = PFLOW_ONE;
+	bool any = false;
+	unsigned int i;
+
+	for (i = 0; i < VICTIMS; i++) {
+		struct victim *victim = &victims[i];
+		const struct sock *sk = READ_ONCE(victim->sk);
+		const struct pflow_thread *thread;
+		const struct pflow_sock *entry;
+		u16 level;
+		u32 loss;
+
+		if (!sk)
+			continue;
+		entry = pflow_sock_find_as(sk, READ_ONCE(victim->cookie));
+		thread = entry ? thread_of(entry) : NULL;
+		/* Of one that has gone to another CPU what it loses there counts there. */
+		if (!entry || (thread && !pflow_thread_on(thread, cpu))) {
+			WRITE_ONCE(victim->sk, NULL);
+			continue;
+		}
+		level = filter_level(entry);
+		WRITE_ONCE(victim->level, level);
+		loss = victim_loss(victim, entry, elapsed_us);
+		if (!to_be_helped(order, cut, level))
+			continue;
+		spare = min(spare, slept(thread));
+		any = true;
+		if (to_be_shed_for(victim, thread, cut, elapsed_us))
+			worst_of(worst, loss, level, FILTER_DROP_HARM);
+	}
+	if (any)
+		worst->spare = spare;
+}

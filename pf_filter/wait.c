@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * Harm by waiting. A TCP receiver loses nothing when it has too little of the CPU: it waits, and
+ * who asks it waits too. So does a UDP receiver before its buffer is full: its datagrams are read
+ * late (judge.c). What counts is how much of the time it waits, and no more than
+ * what less important receivers take of the CPU meanwhile and shedding would give back:
+ * their own run time, and that part of softirqs which their packets would no longer cost.
+ * So who waits for a disk, a peer or a task that computes is not harmed by packets.
+ *
+ * Context: the controllers' tick.
+ */
+#define WAIT_BEARABLE	100	/* less than this part of what it runs for */
+#define WAIT_LEAST	(PFLOW_ONE / 500)
+#define WAIT_BEGINS	(PFLOW_ONE / 8)	/* run times may count softirqs, too */
+
+static bool receives_datagrams(const struct pflow_thread *thread, int cpu)
+{
+	return pflow_thread_on(thread, cpu) && pflow_lately(READ_ONCE(thread->datagrams_at));
+}
+
+/* What all receivers on a CPU weigh, those of streams included. */
+static u32 receivers_weight(int cpu)
+{
+	u32 weight = 0;
+	unsigned int i;
+
+	for (i = 0; i < PFLOW_THREADS; i++)
+		if (pflow_thread_on(&pflow_threads[i], cpu))
+			weight += pflow_rank_weight(READ_ONCE(pflow_threads[i].rank));
+	return weight;
+}
+
+/* For how much of the time those of a rank run who receive datagrams, wherever they run. */
+static u32 receivers_run(u8 rank)
+{
+	unsigned int i;
+	u32 run = 0;
+
+	for (i = 0; i < PFLOW_THREADS; i++)
+		if (READ_ONCE(pflow_threads[i].pid) && READ_ONCE(pflow_threads[i].rank) == rank &&
+		    pflow_lately(READ_ONCE(pflow_threads[i].datagrams_at)))
+			run += READ_ONCE(pflow_threads[i].run);
+	return run;
+}
+
+/*
+ * What shedding all below a level would still give back, 0..65536. Before shedding begins a few
+ * packets are none: beside a few of a bulk transfer, of 64 KiB each, they would seem to cost much.
+ */
+static u32 to_be_saved(const struct usage *usage, const struct order *order, u16 level,
+		       bool begun)
+{
+	u32 passed = order_passed_below(order, level);
+	u64 saved = 0;
+	unsigned int i;
+
+	/* An early drop costs half of what softirqs take for a packet that is let through. */
+	passed = min(passed, usage->polled);
+	if (passed >= (begun ? 1 : PACKETS_TELL))
+		saved = div_u64((u64)usage->softirq * passed, usage->polled + passed);
+	for (i = 0; i < PFLOW_THREADS; i++) {
+		const struct pflow_thread *thread = &pflow_threads[i];
+
+		if (receives_datagrams(thread, usage->cpu) &&
+		    pflow_level(READ_ONCE(thread->rank), false) < level)
+			saved += READ_ONCE(thread->run);
+	}
+	return min_t(u64, saved, PFLOW_ONE);
+}
+
+/*
+ * Does waiting keep this thread from what it is asked for? Who reads datagrams late and sleeps
+ * is slow by itself.
+ */
+static bool waiting_tells(const struct pflow_thread *thread)
+{
+	return pflow_lately(READ_ONCE(thread->streams_at)) ||
+	       (pflow_within(READ_ONCE(thread->late_at), PFLOW_LATE_SEEN) &&
+		awake_share(thread) >= AWAKE);
+}
+
+static void worst_wait(struct harm *worst, const struct usage *usage, const struct order *order,
+		       struct pflow_cut cut)
+{
+	bool begun = cut.level || cut.share;
+	unsigned int i;
+
+	for (i = 0; i < PFLOW_THREADS; i++) {
+		const struct pflow_thread *thread = &pflow_threads[i];
+		u16 level = pflow_level(READ_ONCE(thread->rank), false);
+		u32 wait = READ_ONCE(thread->wait);
+		u32 bearable = max(READ_ONCE(thread->run) / WAIT_BEARABLE, WAIT_LEAST);
+
+		if (!pflow_thread_on(thread, usage->cpu) || wait <= bearable ||
+		    !to_be_helped(order, cut, level) || !waiting_tells(thread))
+			continue;
+		/* Idle moments in between are none that it could use. */
+		if (wait > KEPT_FROM)
+			worst->spare = 0;
+		/* What all may have at the floor is not to be saved. */
+		if (pflow_cut_reach(cut, order->level, order->n) >=
+		    order_most_below(order, beneath(level)))
+			continue;
+		wait = min(wait, to_be_saved(usage, order, level, begun));
+		/* A little is left alone until it is more; what is shed is shed to the end. */
+		if (!begun && wait < WAIT_BEGINS)
+			continue;
+		worst_of(worst, as_loss(wait, bearable), level, FILTER_DROP_HARM);
+	}
+}
