@@ -1,0 +1,99 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/* What the estimator knows of a CPU: pressure, and what its packets cost. */
+#ifndef _PFLOW_LOAD_H
+#define _PFLOW_LOAD_H
+
+#include <linux/jiffies.h>
+#include <linux/percpu.h>
+
+/**
+ * struct pflow_load - what the estimator knows of one CPU
+ * @watch: not 0: this CPU's packets are looked at; read for every packet
+ * @pressed: they are judged, since something overflows here
+ * @since: jiffies at which looking began
+ * @sampled: they are counted, so that rates are known at peace too
+ * @polled: packets taken from devices, accumulated
+ * @device_polls: polls of devices that brought packets, accumulated
+ * @polled_dev: device that brought some last; an identity, never followed
+ * @polled_at: jiffies of that
+ * @turned_at: jiffies when it was last another one than before
+ * @until: jiffies at which pressure ends unless it is raised again
+ * @resting: under pressure, but looking does not pay; until @rest_until
+ * @rest_until: jiffies
+ * @tcp_rank: most important TCP receiver that lately ran or was sent to here
+ * @tcp_at: jiffies when it last received
+ * @prompt_at: jiffies when a receiver was last known here that wants each packet at once
+ * @chain_id: NAPI instance that uses its whole weight again and again
+ * @chain_dev: its device; like @chain_id an identity, never followed
+ * @chain_start: local_clock() of the first of those polls
+ * @chain_last: local_clock() of the newest
+ * @standing_ns: time during which a receive queue stood full, accumulated
+ * @softirq_ns: time that softirqs took for receiving, accumulated while that is measured
+ * @packet_ns: of that time what a packet takes, dropped early or not; lately
+ * @lost: packets seen lost before the protocol stack, accumulated
+ *
+ * Written by the CPU itself, but for @sampled, @until, @pressed and @lost,
+ * which the estimator's thread writes too. All are single words, and a reader
+ * that sees one late decides a tick later.
+ */
+struct pflow_load {
+	union {
+		u16 watch;
+		struct {
+			u8 pressed;
+			u8 sampled;
+		};
+	};
+	u32 since;
+	u32 polled;
+	u32 device_polls;
+	const void *polled_dev;
+	u32 polled_at;
+	u32 turned_at;
+	u32 until;
+	u32 rest_until;
+	bool resting;
+	u32 lost;
+	u8 tcp_rank;
+	u32 tcp_at;
+	u32 prompt_at;
+	const void *chain_id;
+	const void *chain_dev;
+	u64 chain_start;
+	u64 chain_last;
+	u64 standing_ns;
+	u64 softirq_ns;
+	u32 packet_ns;
+};
+
+DECLARE_PER_CPU_ALIGNED(struct pflow_load, pflow_load);
+
+/* pressure.c, estimator.c, waiting.c */
+#define PFLOW_PRESSED_FOR	HZ	/* since the last sign of overload */
+
+void pflow_load_raise(int cpu);
+void pflow_load_rest(int cpu);
+void pflow_load_learn(void);
+u64 pflow_cpu_idle_us(int cpu);
+
+/**
+ * pflow_load_renew() - something overflows on this CPU, again
+ *
+ * Context: softirq, the packet path: does nothing twice in a jiffy.
+ */
+static inline void pflow_load_renew(void)
+{
+	if (this_cpu_read(pflow_load.until) != (u32)jiffies + PFLOW_PRESSED_FOR)
+		pflow_load_raise(smp_processor_id());
+}
+
+/* aside.c */
+#ifdef CONFIG_SMP
+void pflow_step_aside(void);
+#else
+static inline void pflow_step_aside(void)
+{
+}
+#endif
+
+#endif

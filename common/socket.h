@@ -1,0 +1,170 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/* The table of receiving sockets: an entry, and how it is found. */
+#ifndef _PFLOW_SOCKET_H
+#define _PFLOW_SOCKET_H
+
+#include <linux/jiffies.h>
+#include <net/sock.h>
+
+/* Why a packet was dropped early; indexes pflow_sock.early and counters. */
+enum pflow_drop {
+	PFLOW_DROP_OVERLOAD,	/* B1: the receive queue of this CPU overflows */
+	PFLOW_DROP_HARM,	/* B1: costs a more important receiver its packets */
+	PFLOW_DROP_FULL,	/* B2: the socket would drop it */
+	PFLOW_DROPS,
+};
+
+/* How the owner of a socket is known. */
+enum pflow_learnt {
+	PFLOW_HOLDS,		/* bound, accepted or merely has it open */
+	PFLOW_RECEIVES,		/* was seen receiving */
+};
+
+#define PFLOW_CPU_UNKNOWN	U16_MAX
+
+/* Bits of pflow_sock.flags, changed by set_bit() and clear_bit(). */
+enum pflow_sock_flag {
+	PFLOW_SOCK_DS,		/* paper: socket-level drops are happening */
+	PFLOW_SOCK_PP,		/* paper: elected by pf_sched */
+	PFLOW_SOCK_GROWS,	/* pf_mm can still grow the buffer: B2 waits */
+};
+
+/**
+ * struct pflow_sock - entry of the shared table, one a socket
+ *
+ * The first cache line is all that the packet path reads or writes, and only
+ * while a CPU is watched. Its rate is approximate on purpose: plain stores, no
+ * atomics, since a lost increment costs less than a bouncing line. Drops are
+ * counted exactly.
+ */
+struct pflow_sock {
+	struct hlist_node node;
+	const struct sock *sk;		/* identity, with @cookie */
+	u64 cookie;
+	unsigned long flags;		/* enum pflow_sock_flag */
+	u8 rank;			/* effective priority, pflow_rank() */
+	u8 learnt;			/* enum pflow_learnt */
+	u16 run_cpu;			/* where the owner received last, or PFLOW_CPU_UNKNOWN */
+	u32 rate;			/* packets/s sent to this socket */
+	u32 window_start;		/* jiffies; the paper's time */
+	u32 arrived;			/* packets sent to this socket, while counted */
+	u32 lost;			/* of these, such as found it full while it was read */
+	u32 room;			/* bytes that surely fit; see pf_filter/judge.c */
+
+	/* Written by drops and by whoever holds the socket; read by people. */
+	atomic_t early[PFLOW_DROPS] ____cacheline_aligned;
+	atomic_t owed;			/* drops that sk_drops does not know of yet */
+	u32 rmem;			/* bytes the kernel drops on */
+	u32 rcvbuf;			/* bytes */
+	u32 drops;			/* sk_drops, early drops included */
+	u32 window_arrived;		/* @arrived when the window began */
+
+	/* Who receives; changed under the bucket's lock. */
+	u32 last_received;		/* jiffies, by the owner */
+	u32 drained;			/* jiffies when a look found that somebody had received */
+	u32 late_since;			/* jiffies, see pflow_sock_late(); 0: not late */
+	u16 late_looked;		/* low bits of jiffies when that was looked for */
+	u16 scan;			/* last scan that met it */
+	pid_t pid;			/* thread, initial pid namespace */
+	u32 born;			/* pflow_task_born() of the thread, as ids are used again */
+	const void *group;		/* scheduling group: compared, never followed */
+
+	/* Where the socket stands, for people and for the reaper. */
+	bool autogroup;			/* @group is an autogroup */
+	u8 family;
+	u8 protocol;
+	u16 local_port;			/* host order */
+	u16 remote_port;
+	u32 netns;			/* inode number */
+	u32 last_seen;			/* jiffies, by whoever held the socket */
+	struct in6_addr local;		/* IPv4 as mapped address */
+	struct in6_addr remote;
+	struct rcu_head rcu;
+};
+
+/**
+ * pflow_task_born() - what tells a thread from a later one of the same id
+ * @task: the thread
+ *
+ * Context: any; the caller holds the task, or RCU. Return: part of its start time.
+ */
+static inline u32 pflow_task_born(const struct task_struct *task)
+{
+	return (u32)READ_ONCE(task->start_time);
+}
+
+#define PFLOW_LATE_FOR	(HZ / 50)	/* a burst is read by then */
+#define PFLOW_LATE_SEEN	(HZ / 20)	/* a few times as long as looks at a socket are apart */
+
+/**
+ * pflow_sock_late() - do packets wait long in this socket's buffer?
+ * @entry: of it
+ *
+ * Late is what all looks have found so for %PFLOW_LATE_FOR, the last one a moment ago. Whoever
+ * looks keeps late_since no further back than that. Known while pf_filter looks at its packets.
+ *
+ * Context: any. Return: whether they do.
+ */
+static inline bool pflow_sock_late(const struct pflow_sock *entry)
+{
+	u32 since = READ_ONCE(entry->late_since);
+	u32 age = (u32)jiffies - since;
+
+	return since && age > PFLOW_LATE_FOR && age <= PFLOW_LATE_FOR + PFLOW_LATE_SEEN;
+}
+
+/**
+ * pflow_sock_dead() - is this socket being closed, or is it closed already?
+ * @sk: the socket
+ *
+ * Context: any; the caller holds it, or has it under RCU. Return: whether it is.
+ */
+static inline bool pflow_sock_dead(const struct sock *sk)
+{
+	/*
+	 * Whoever owns the socket writes the flags of this word plainly. Nobody takes this one
+	 * back, and one that has just been set is found at the next look.
+	 */
+	return data_race(sock_flag(sk, SOCK_DEAD));
+}
+
+/**
+ * pflow_one_word() - make a program's name, which may hold anything, one printable word
+ * @name: a copy of it
+ */
+static inline void pflow_one_word(char *name)
+{
+	for (; *name; name++)
+		if (*name <= ' ' || *name > '~')
+			*name = '_';
+}
+
+/* table.c */
+#define PFLOW_HOLD	(5 * HZ)	/* a receiver counts so long after it received */
+
+struct pflow_sock *pflow_sock_find(const struct sock *sk);
+struct pflow_sock *pflow_sock_find_as(const struct sock *sk, u64 cookie);
+void pflow_sock_settle(struct pflow_sock *entry, struct sock *sk);
+
+/* estimate.c */
+#define PFLOW_WINDOW	(HZ / 50)	/* 20 ms */
+
+void pflow_sock_window(struct pflow_sock *entry, unsigned int packets);
+
+/**
+ * pflow_sock_arrival() - count packets sent to a socket
+ * @entry: the socket's entry
+ * @packets: how many the buffer carries
+ *
+ * Several CPUs may count at once and lose a few; see struct pflow_sock.
+ *
+ * Context: RCU read side, the packet path.
+ */
+static inline void pflow_sock_arrival(struct pflow_sock *entry, unsigned int packets)
+{
+	WRITE_ONCE(entry->arrived, READ_ONCE(entry->arrived) + packets);
+	if (unlikely((u32)jiffies - READ_ONCE(entry->window_start) >= PFLOW_WINDOW))
+		pflow_sock_window(entry, packets);
+}
+
+#endif

@@ -1,0 +1,95 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/* The threads that receive: how much each runs, and how much it waits. */
+#ifndef _PFLOW_THREAD_H
+#define _PFLOW_THREAD_H
+
+#include <linux/jiffies.h>
+#include <linux/sched.h>
+#include "policy.h"
+#include "socket.h"
+
+/* threads.c */
+#define PFLOW_THREADS	128	/* a power of two */
+
+/**
+ * struct pflow_thread - a thread that receives
+ * @pid: in the initial namespace; 0: this slot is free
+ * @born: pflow_task_born(), as ids are used again
+ * @seen: jiffies when it was last seen receiving
+ * @streams_at: the same from a TCP socket
+ * @datagrams_at: the same from a UDP socket
+ * @late_at: jiffies when datagrams were last found to have waited long for it; 0: never
+ * @rank: its own
+ * @cpu: where it runs, or waits to
+ * @stolen_ns: time that softirqs took from it while it ran, accumulated
+ * @run: 0..65536, share of the time lately during which it ran
+ * @wait: the same during which it wanted to run, and did not
+ * @at_ns: local_clock() of the last sample, 0: none yet. This and what follows is the sampler's
+ * @sampled: @born of the thread that was sampled then
+ * @exec_seen_ns: its run time then, @stolen_ns included
+ * @wait_seen_ns: how long it had waited in the run queue then
+ * @stolen_seen_ns: @stolen_ns then
+ *
+ * It slept for the rest of the time.
+ */
+struct pflow_thread {
+	pid_t pid;
+	u32 born;
+	u32 seen;
+	u32 streams_at;
+	u32 datagrams_at;
+	u32 late_at;
+	u8 rank;
+	u16 cpu;
+	u64 stolen_ns;
+	u32 run;
+	u32 wait;
+	u64 at_ns;
+	u32 sampled;
+	u64 exec_seen_ns;
+	u64 wait_seen_ns;
+	u64 stolen_seen_ns;
+};
+
+extern struct pflow_thread pflow_threads[PFLOW_THREADS];
+struct pflow_thread *pflow_thread_find(pid_t pid);
+void pflow_threads_sample(void);
+
+/**
+ * pflow_within() - was that so no longer ago?
+ * @at: jiffies when it last was; 0: never
+ * @how_long: jiffies
+ *
+ * Context: any. Return: whether it was.
+ */
+static inline bool pflow_within(u32 at, u32 how_long)
+{
+	return at && time_before32((u32)jiffies, at + how_long);
+}
+
+/**
+ * pflow_lately() - was that so lately?
+ * @at: jiffies when a thread was last seen doing something; 0: never
+ *
+ * Receive calls are looked at for a tenth of a second in each.
+ *
+ * Context: any. Return: whether it was.
+ */
+static inline bool pflow_lately(u32 at)
+{
+	return pflow_within(at, 3 * HZ);
+}
+
+/**
+ * pflow_thread_on() - does a thread that receives run there?
+ * @thread: a slot, free or not
+ * @cpu: there
+ *
+ * Context: any. Return: whether it ran or waited there when it was last seen.
+ */
+static inline bool pflow_thread_on(const struct pflow_thread *thread, int cpu)
+{
+	return READ_ONCE(thread->pid) && READ_ONCE(thread->cpu) == cpu;
+}
+
+#endif
