@@ -12,6 +12,8 @@
 #include "queue.c"
 #include "control.c"
 #include "trail.c"
+#include "follow.c"
+#include "meet.c"
 #include "recall.c"
 #include "wire.c"
 #include "classify.c"

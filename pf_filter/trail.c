@@ -14,14 +14,8 @@
  * went, as long as nothing changes in between and the way does not depend on where they come
  * from. So the trail ends with a change of routes in either namespace, as the routes that the
  * kernel itself has cached do; of the neighbour or the bridge's port that has the address; and
- * with the namespaces. It is not begun where rules choose the route, or where it has several
- * paths, and not where the source or the destination is translated further on. Every
- * %CONFIRM_EVERY another packet is traced; where it arrives elsewhere, the trail leads there, and
- * %TRAIL_LASTS after the last one that arrived it ends. What filters further on would drop is
- * not received anyway.
- *
- * What was judged here is not judged in the container again. What goes there from elsewhere on
- * this host escapes judging as long as there is a trail; loopback's does, too.
+ * with the namespaces. It is begun and followed in follow.c, where the host forwards the packet,
+ * and confirmed in meet.c, where it is received.
  *
  * Slots are taken by destination and written under their lock, which the packet path only tries;
  * where it fails, the packet is treated as if nothing were known. What ends trails holds the lock
@@ -37,18 +31,13 @@
 #include <linux/hash.h>
 #include <linux/jhash.h>
 #include <net/ip6_fib.h>
-#include <net/ip6_route.h>
-#include <net/ip_fib.h>
-#include <net/nexthop.h>
 
-#include "../common/compat/compat.h"
 #include "filter.h"
 
 #define TRAIL_BITS	8
 #define TAG_BITS	4
 #define CONFIRM_EVERY	(HZ / 25)	/* with so many tags, longer than a backlog takes */
 #define TRAIL_LASTS	HZ
-#define TRAIL_BEGINS	(HZ / 4)	/* so long a slot is left to who waits for the first */
 
 /**
  * struct tag - what a traced packet is known by
@@ -232,214 +221,11 @@ static bool tag_same(const struct tag *one, const struct tag *other)
 	       one->hops == other->hops;
 }
 
-/* Does all that goes to this address go one way? */
-static bool one_way4(const struct filter_packet *packet)
-{
-	const struct iphdr *iph = ip_hdr(packet->skb);
-	struct flowi4 fl4 = {
-		.daddr = iph->daddr,
-		.saddr = iph->saddr,
-		.flowi4_iif = packet->skb->dev->ifindex,
-		.flowi4_scope = RT_SCOPE_UNIVERSE,
-	};
-	struct fib_result found = {};
-
-	pflow_flow_tos(&fl4, iph->tos);
-#if IS_ENABLED(CONFIG_IP_MULTIPLE_TABLES)
-	if (READ_ONCE(packet->net->ipv4.fib_has_custom_rules))
-		return false;
-#endif
-	return !fib_lookup(packet->net, &fl4, &found, 0) && found.type == RTN_UNICAST &&
-	       fib_info_num_path(found.fi) == 1;
-}
-
-#if IS_ENABLED(CONFIG_IPV6)
-static bool one_way6(const struct filter_packet *packet)
-{
-	const struct ipv6hdr *ip6h = ipv6_hdr(packet->skb);
-	struct flowi6 fl6 = {
-		.daddr = ip6h->daddr,
-		.saddr = ip6h->saddr,
-		.flowi6_iif = packet->skb->dev->ifindex,
-	};
-	const struct fib6_info *route;
-	const struct rt6_info *rt;
-	struct dst_entry *dst;
-	bool one;
-
-#if IS_ENABLED(CONFIG_IPV6_MULTIPLE_TABLES)
-	if (READ_ONCE(packet->net->ipv6.fib6_has_custom_rules))
-		return false;
-#endif
-	dst = ip6_route_lookup(packet->net, &fl6, packet->skb, 0);
-	rt = container_of(dst, struct rt6_info, dst);
-	route = rcu_dereference(rt->from);
-	one = !dst->error && route && !route->nh && !READ_ONCE(route->fib6_nsiblings) &&
-	      !(rt->rt6i_flags & RTF_LOCAL);
-	dst_release(dst);
-	return one;
-}
-#else
-static bool one_way6(const struct filter_packet *packet)
-{
-	return false;
-}
-#endif
-
 /* Whoever ends trails must see this one before the packet is on its way. */
 static void trails_awaited(void)
 {
 	WRITE_ONCE(trails_until, (u32)jiffies + TRAIL_LASTS);
 	smp_mb();	/* pairs with trails_any() */
-}
-
-static void trail_trace(struct trail *trail, const struct filter_packet *packet)
-{
-	struct tag *tag = tag_at(trail, packet->skb);
-
-	*tag = tag_of(packet);
-	tag->hops--;
-	trails_awaited();
-}
-
-/* Under the lock. */
-static enum filter_outcome trail_follow(struct trail *trail, struct filter_packet *packet)
-{
-	u64 routes = routes_of(packet->net, packet->v4);
-
-	if (!leads_to(trail, packet) || trail->outer != packet->net) {
-		if (trail->outer && (trail_known(trail) ||
-				     pflow_within(trail->began, TRAIL_BEGINS)))
-			return FILTER_PASS_FORWARDED;
-		trail_begin(trail, packet);
-	}
-	if (trail->routes != routes) {
-		trail_end(trail);
-		trail->routes = routes;
-	}
-	if (!pflow_within(trail->traced, CONFIRM_EVERY)) {
-		trail->traced = jiffies;
-		if (!(packet->v4 ? one_way4(packet) : one_way6(packet))) {
-			trail->home = NULL;
-			return FILTER_PASS_FORWARDED;
-		}
-		trail_trace(trail, packet);
-		return FILTER_PASS_TRACED;
-	}
-	if (!trail_known(trail) || routes_of(trail->home, packet->v4) != trail->home_routes)
-		return FILTER_PASS_FORWARDED;
-	packet->home = trail->home;
-	packet->home_iif = trail->iif;
-	packet->routes = routes << 32 | (u32)trail->home_routes;
-	return FILTER_PASS;
-}
-
-/**
- * filter_follow() - find the receiver of a packet that is not for this namespace
- * @packet: parsed; @home and @sk are filled in
- *
- * Return: %FILTER_PASS if it is known, or what the packet is let through as.
- */
-static enum filter_outcome filter_follow(struct filter_packet *packet)
-{
-	struct sk_buff *skb = packet->skb;
-	struct trail *trail = trail_of(packet);
-	enum filter_outcome outcome;
-
-	if (IS_ENABLED(CONFIG_PREEMPT_RT) || packet->loopback || hops_of(packet) <= 1 ||
-	    !spin_trylock(&trail->lock))
-		return FILTER_PASS_FORWARDED;
-	outcome = trail_follow(trail, packet);
-	spin_unlock(&trail->lock);
-	if (outcome != FILTER_PASS)
-		return outcome;
-	if (packet->v4)
-		packet->sk = pflow_udp4_lookup(packet->home, ip_hdr(skb)->saddr,
-					       htons(packet->remote_port), ip_hdr(skb)->daddr,
-					       htons(packet->local_port), packet->home_iif, 0);
-	else
-		packet->sk = pflow_udp6_lookup(packet->home, &ipv6_hdr(skb)->saddr,
-					       htons(packet->remote_port), &ipv6_hdr(skb)->daddr,
-					       htons(packet->local_port), packet->home_iif, 0);
-	return packet->sk ? FILTER_PASS : FILTER_PASS_NO_RECEIVER;
-}
-
-/* What a packet turned out to be that is at the end of a trail, perhaps. */
-enum meeting {
-	MET_FIRST,	/* judge it */
-	MET_TRACED,	/* judge it, and confirm */
-	MET_AGAIN,	/* judged where this host first saw it */
-};
-
-static struct tag *tag_find(struct trail *trail, const struct filter_packet *packet)
-{
-	struct tag *found = tag_at(trail, packet->skb), tag;
-
-	if (likely(found->skb != packet->skb))
-		return NULL;
-	tag = tag_of(packet);
-	return tag_same(found, &tag) ? found : NULL;
-}
-
-static noinline enum meeting trail_meet(const struct filter_packet *packet)
-{
-	struct trail *trail = trail_of(packet);
-	enum meeting met = MET_FIRST;
-
-	if (!spin_trylock(&trail->lock))
-		return MET_FIRST;
-	if (leads_to(trail, packet) && trail->outer != packet->net) {
-		if (tag_find(trail, packet))
-			met = MET_TRACED;
-		else if (trail->home == packet->net && trail_known(trail))
-			met = MET_AGAIN;
-	}
-	spin_unlock(&trail->lock);
-	return met;
-}
-
-/**
- * filter_meet() - was this packet seen before, in another namespace?
- * @packet: parsed
- *
- * Return: what it is.
- */
-static enum meeting filter_meet(const struct filter_packet *packet)
-{
-	if (likely(time_after32((u32)jiffies, READ_ONCE(trails_until))))
-		return MET_FIRST;
-	return trail_meet(packet);
-}
-
-/**
- * filter_arrived() - a traced packet has a receiver here
- * @packet: traced, and classified
- */
-static noinline void filter_arrived(const struct filter_packet *packet)
-{
-	const struct sk_buff *skb = packet->skb;
-	struct trail *trail = trail_of(packet);
-	struct tag *tag;
-
-	if (!spin_trylock(&trail->lock))
-		return;
-	tag = leads_to(trail, packet) ? tag_find(trail, packet) : NULL;
-	if (!tag)
-		goto out;
-	tag->skb = NULL;
-	trail->home = NULL;
-	if (inet_sdif(skb) || !check_net(packet->net))
-		goto out;
-	trail->home = packet->net;
-	trail->home_routes = routes_of(packet->net, packet->v4);
-	trail->iif = skb->skb_iif;
-	trail->confirmed = jiffies;
-	trail->ethernet = skb->dev->type == ARPHRD_ETHER && skb_mac_header_was_set(skb);
-	if (trail->ethernet)
-		ether_addr_copy(trail->hardware, eth_hdr(skb)->h_dest);
-	trails_awaited();
-out:
-	spin_unlock(&trail->lock);
 }
 
 /* What was remembered of a trail for the rest of the jiffy is not to be followed any more. */

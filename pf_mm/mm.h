@@ -6,6 +6,9 @@
 #ifndef _PFLOW_MM_H
 #define _PFLOW_MM_H
 
+#include <linux/hash.h>
+#include <linux/percpu.h>
+#include <linux/rculist.h>
 #include <linux/seq_file.h>
 #include <linux/spinlock.h>
 #include <net/inet_sock.h>
@@ -138,6 +141,26 @@ struct mm_grant {
 	struct rcu_head rcu;
 };
 
+/**
+ * struct grant_counts - all grants together
+ * @number: of grants
+ * @granted: bytes that buffers have beyond their own size
+ * @peak: the most that it has been
+ * @grown: steps by which buffers grew
+ * @observed: buffers that mode=enforce would have let grow
+ * @given: times that a buffer lost space it had been given, by reason
+ * @refused: times that a buffer that fills could not grow, by reason
+ */
+struct grant_counts {
+	unsigned int number;
+	u64 granted;
+	u64 peak;
+	u64 grown;
+	u64 observed;
+	u64 given[GIVEN];
+	u64 refused[REFUSALS];
+};
+
 /* Of TCP: there is no peer, so nothing comes, whatever was promised. */
 static inline bool tcp_ended(const struct sock *sk)
 {
@@ -147,6 +170,7 @@ static inline bool tcp_ended(const struct sock *sk)
 /* size.c */
 bool size_flagged(const struct sock *sk);
 bool size_locked(const struct sock *sk);
+bool size_locked_since(const struct mm_grant *grant);
 u32 size_settable(void);
 u32 size_set(struct mm_grant *grant, u32 to);
 void size_set_unlocked(struct mm_grant *grant);
@@ -155,8 +179,29 @@ u32 size_most_of_rank(u8 protocol, u8 rank);
 u32 size_most(const struct mm_grant *grant, u8 rank);
 bool size_memory_for(const struct sock *sk, u32 bytes);
 
+/* measure.c */
+extern u32 grants_relief_us;
+
+void grant_set_threshold(struct mm_grant *grant);
+void grant_count(struct mm_grant *grant, u32 used);
+void grant_note_used(struct mm_grant *grant, u32 used);
+bool grant_stands(const struct mm_grant *grant);
+void grant_relieved(struct mm_grant *grant);
+
+/* account.c */
+extern struct grant_counts grant_counts;	/* changed under grants_lock */
+DECLARE_PER_CPU(unsigned long, grants_not_pooled);
+
+s64 grants_left(void);
+bool grant_resize(struct mm_grant *grant, u32 to);
+void grant_give(struct mm_grant *grant, u32 to, enum mm_given why);
+void grant_grows(const struct mm_grant *grant, bool on);
+void grant_refused(struct mm_grant *grant, enum mm_refusal why);
+
 /* grant.c */
 #define GRANT_CHAINS	1024
+#define POOL_FULL	64
+#define POOL_LOW	32
 
 extern raw_spinlock_t grants_lock;
 extern struct hlist_head grants[GRANT_CHAINS];
@@ -164,25 +209,56 @@ extern struct hlist_head grants[GRANT_CHAINS];
 int grants_setup(void);
 void grants_teardown(void);
 bool grants_refill(gfp_t gfp);
+unsigned int grants_pooled(void);
 bool grants_any(void);
-s64 grants_left(void);
-void grant_fills(struct sock *sk, bool queued);
-void grant_closes(const struct sock *sk);
-bool grant_resize(struct mm_grant *grant, u32 to);
-void grant_give(struct mm_grant *grant, u32 to, enum mm_given why);
+struct mm_grant *grant_begin(struct sock *sk, const struct pflow_sock *entry);
 void grant_forget(struct mm_grant *grant, enum mm_given why);
-void grant_grows(const struct mm_grant *grant, bool on);
-void grant_refused(struct mm_grant *grant, enum mm_refusal why);
-void grant_relieved(struct mm_grant *grant);
-void grant_note_used(struct mm_grant *grant, u32 used);
-bool grant_stands(const struct mm_grant *grant);
-void grants_status(struct seq_file *m);
-void grants_metrics(struct seq_file *m);
+
+static inline struct hlist_head *grant_chain(const struct sock *sk)
+{
+	return &grants[hash_ptr(sk, ilog2(GRANT_CHAINS))];
+}
+
+/* Under RCU or the lock. */
+static inline struct mm_grant *grant_find(const struct sock *sk)
+{
+	struct mm_grant *grant;
+
+	hlist_for_each_entry_rcu(grant, grant_chain(sk), node, lockdep_is_held(&grants_lock))
+		if (grant->sk == sk)
+			return grant;
+	return NULL;
+}
+
+/* walk.c */
+typedef void (*grant_change_t)(struct mm_grant *grant, void *data);
+
+void grant_with_lock(struct mm_grant *grant, grant_change_t change, void *data);
+bool grant_with_socket(struct mm_grant *grant, grant_change_t change, void *data);
+struct mm_grant *grant_next(const struct mm_grant *before, unsigned int *chain);
+
+/* attend.c */
+void grants_attend(void);
+void grants_restore(void);
+
+/* room.c */
+void room_keep_budget(void);
+void room_survey(void);
+void room_relieve(void);
+void room_tell(void);
 
 /* keep.c */
 int keeper_setup(void);
 void keeper_teardown(void);
 void keeper_wake(bool now);
+void grant_closes(const struct sock *sk);
+
+/* grow.c */
+void grant_fills(struct sock *sk, bool queued);
+
+/* status.c */
+void grants_status(struct seq_file *m);
+void grants_metrics(struct seq_file *m);
 
 /* hook.c */
 int hook_setup(void);

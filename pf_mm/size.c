@@ -49,6 +49,17 @@ bool size_locked(const struct sock *sk)
 }
 
 /**
+ * size_locked_since() - has the program set the size of this buffer since its grant began?
+ * @grant: of the socket
+ *
+ * Context: any. Return: whether it has, be it to the same.
+ */
+bool size_locked_since(const struct mm_grant *grant)
+{
+	return size_flagged(grant->sk) && !grant->locked;
+}
+
+/**
  * size_settable() - how large any program may make its buffer by SO_RCVBUF
  *
  * Context: any. Return: bytes.

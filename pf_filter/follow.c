@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * Follow: where does what this host forwards end? At the beginning of a trail (trail.c).
+ *
+ * A trail is not begun where rules choose the route, or where it has several paths, and not
+ * where the source or the destination is translated further on. Every %CONFIRM_EVERY another
+ * packet is traced; where it arrives elsewhere, the trail leads there, and %TRAIL_LASTS after the
+ * last one that arrived it ends. What filters further on would drop is not received anyway.
+ *
+ * Context: softirq, RCU read side.
+ */
+#include <net/ip6_route.h>
+#include <net/ip_fib.h>
+#include <net/nexthop.h>
+
+#include "../common/compat/compat.h"
+#include "filter.h"
+
+#define TRAIL_BEGINS	(HZ / 4)	/* so long a slot is left to who waits for the first */
+
+/* Does all that goes to this address go one way? */
+static bool one_way4(const struct filter_packet *packet)
+{
+	const struct iphdr *iph = ip_hdr(packet->skb);
+	struct flowi4 fl4 = {
+		.daddr = iph->daddr,
+		.saddr = iph->saddr,
+		.flowi4_iif = packet->skb->dev->ifindex,
+		.flowi4_scope = RT_SCOPE_UNIVERSE,
+	};
+	struct fib_result found = {};
+
+	pflow_flow_tos(&fl4, iph->tos);
+#if IS_ENABLED(CONFIG_IP_MULTIPLE_TABLES)
+	if (READ_ONCE(packet->net->ipv4.fib_has_custom_rules))
+		return false;
+#endif
+	return !fib_lookup(packet->net, &fl4, &found, 0) && found.type == RTN_UNICAST &&
+	       fib_info_num_path(found.fi) == 1;
+}
+
+#if IS_ENABLED(CONFIG_IPV6)
+static bool one_way6(const struct filter_packet *packet)
+{
+	const struct ipv6hdr *ip6h = ipv6_hdr(packet->skb);
+	struct flowi6 fl6 = {
+		.daddr = ip6h->daddr,
+		.saddr = ip6h->saddr,
+		.flowi6_iif = packet->skb->dev->ifindex,
+	};
+	const struct fib6_info *route;
+	const struct rt6_info *rt;
+	struct dst_entry *dst;
+	bool one;
+
+#if IS_ENABLED(CONFIG_IPV6_MULTIPLE_TABLES)
+	if (READ_ONCE(packet->net->ipv6.fib6_has_custom_rules))
+		return false;
+#endif
+	dst = ip6_route_lookup(packet->net, &fl6, packet->skb, 0);
+	rt = container_of(dst, struct rt6_info, dst);
+	route = rcu_dereference(rt->from);
+	one = !dst->error && route && !route->nh && !READ_ONCE(route->fib6_nsiblings) &&
+	      !(rt->rt6i_flags & RTF_LOCAL);
+	dst_release(dst);
+	return one;
+}
+#else
+static bool one_way6(const struct filter_packet *packet)
+{
+	return false;
+}
+#endif
+
+static void trail_trace(struct trail *trail, const struct filter_packet *packet)
+{
+	struct tag *tag = tag_at(trail, packet->skb);
+
+	*tag = tag_of(packet);
+	tag->hops--;
+	trails_awaited();
+}
+
+/* Under the lock. */
+static enum filter_outcome trail_follow(struct trail *trail, struct filter_packet *packet)
+{
+	u64 routes = routes_of(packet->net, packet->v4);
+
+	if (!leads_to(trail, packet) || trail->outer != packet->net) {
+		if (trail->outer && (trail_known(trail) ||
+				     pflow_within(trail->began, TRAIL_BEGINS)))
+			return FILTER_PASS_FORWARDED;
+		trail_begin(trail, packet);
+	}
+	if (trail->routes != routes) {
+		trail_end(trail);
+		trail->routes = routes;
+	}
+	if (!pflow_within(trail->traced, CONFIRM_EVERY)) {
+		trail->traced = jiffies;
+		if (!(packet->v4 ? one_way4(packet) : one_way6(packet))) {
+			trail->home = NULL;
+			return FILTER_PASS_FORWARDED;
+		}
+		trail_trace(trail, packet);
+		return FILTER_PASS_TRACED;
+	}
+	if (!trail_known(trail) || routes_of(trail->home, packet->v4) != trail->home_routes)
+		return FILTER_PASS_FORWARDED;
+	packet->home = trail->home;
+	packet->home_iif = trail->iif;
+	packet->routes = routes << 32 | (u32)trail->home_routes;
+	return FILTER_PASS;
+}
+
+/**
+ * filter_follow() - find the receiver of a packet that is not for this namespace
+ * @packet: parsed; @home and @sk are filled in
+ *
+ * Return: %FILTER_PASS if it is known, or what the packet is let through as.
+ */
+static enum filter_outcome filter_follow(struct filter_packet *packet)
+{
+	struct sk_buff *skb = packet->skb;
+	struct trail *trail = trail_of(packet);
+	enum filter_outcome outcome;
+
+	if (IS_ENABLED(CONFIG_PREEMPT_RT) || packet->loopback || hops_of(packet) <= 1 ||
+	    !spin_trylock(&trail->lock))
+		return FILTER_PASS_FORWARDED;
+	outcome = trail_follow(trail, packet);
+	spin_unlock(&trail->lock);
+	if (outcome != FILTER_PASS)
+		return outcome;
+	if (packet->v4)
+		packet->sk = pflow_udp4_lookup(packet->home, ip_hdr(skb)->saddr,
+					       htons(packet->remote_port), ip_hdr(skb)->daddr,
+					       htons(packet->local_port), packet->home_iif, 0);
+	else
+		packet->sk = pflow_udp6_lookup(packet->home, &ipv6_hdr(skb)->saddr,
+					       htons(packet->remote_port), &ipv6_hdr(skb)->daddr,
+					       htons(packet->local_port), packet->home_iif, 0);
+	return packet->sk ? FILTER_PASS : FILTER_PASS_NO_RECEIVER;
+}

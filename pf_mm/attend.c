@@ -1,0 +1,204 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * The keeper looks after each grant: is it over, is it too large by now, and what does it not use?
+ *
+ * What is not used goes back. A grant that is over gives its socket its own size back, unless
+ * somebody else has set it since, and lets the socket go. So does each when the module stops.
+ *
+ * Context: worker, unless said otherwise; what changes one grant, under its locks (walk.c).
+ */
+#include <linux/delay.h>
+#include <linux/sched/clock.h>
+#include <linux/slab.h>
+#include <net/inet_sock.h>
+#include <net/tcp.h>
+
+#include "../common/compat/compat.h"
+#include "mm.h"
+
+#define UNUSED_FOR	(2 * HZ)
+#define STOP_TRIES	100
+#define STOP_APART_MS	10
+
+static bool stopping;
+
+/* Is it over with this grant? Return: why, or -1. */
+static int over(const struct mm_grant *grant, const struct pflow_sock *entry)
+{
+	const struct sock *sk = grant->sk;
+
+	if (READ_ONCE(grant->closing) || pflow_sock_dead(sk))
+		return GIVEN_CLOSED;
+	if ((u32)READ_ONCE(sk->sk_rcvbuf) != grant->size)
+		return GIVEN_CHANGED;
+	/*
+	 * SO_RCVBUF sets the flag, but so does SO_BUF_LOCK, and leaves the size. Ours becomes
+	 * the program's only where it could have had as much by SO_RCVBUF.
+	 */
+	if (size_locked_since(grant))
+		return grant->size <= size_settable() ? GIVEN_CHANGED : GIVEN_EXEMPT;
+	/* It may be used again, and what it accepts gets its size. */
+	if (!grant->udp && tcp_ended(sk))
+		return GIVEN_CLOSED;
+	if (stopping || (mm_knob(MM_KNOB_MODE) == MM_MODE_OBSERVE && grant->size != grant->own))
+		return GIVEN_STOPPED;
+	if (!entry)
+		return GIVEN_CLOSED;
+	return size_locked(sk) || mm_exempt(READ_ONCE(inet_sk(sk)->inet_num)) ? GIVEN_EXEMPT : -1;
+}
+
+/*
+ * Give back its own size. Of TCP not below what it holds and has promised: then the rest
+ * follows as that drains, unless there is no time. Return: whether the grant is at its end.
+ */
+static bool restore(struct mm_grant *grant, enum mm_given why)
+{
+	grant_give(grant, grant->own, why);
+	return stopping || grant->size == grant->own;
+}
+
+static void end(struct mm_grant *grant, enum mm_given why, bool *ended)
+{
+	/* A dead socket's size means nothing, another's choice is not ours to undo. */
+	if (why != GIVEN_CHANGED && !pflow_sock_dead(grant->sk) && !restore(grant, why))
+		return;
+	grant_forget(grant, why);
+	*ended = true;
+}
+
+/* What TCP used of its window: twice what it received in a round trip. */
+static u32 window_used(struct mm_grant *grant)
+{
+	const struct tcp_sock *tp = tcp_sk(grant->sk);
+	u64 now = local_clock();
+	u64 elapsed_us = div_u64(now - grant->copied_ns, NSEC_PER_USEC);
+	u32 copied = tp->copied_seq - grant->copied;
+	u64 window = 0;
+
+	if (grant->copied_ns && (s64)elapsed_us > 0) {
+		u64 drain = div64_u64((u64)copied * USEC_PER_MSEC, elapsed_us);
+
+		window = 2 * div64_u64((u64)copied * (tp->rcv_rtt_est.rtt_us >> 3), elapsed_us);
+		WRITE_ONCE(grant->drain, pflow_mean_slow(grant->drain, min_t(u64, drain, U32_MAX)));
+		WRITE_ONCE(grant->drain_known, true);
+	}
+	grant->copied = tp->copied_seq;
+	grant->copied_ns = now;
+	return pflow_tcp_space(grant->sk, min_t(u64, window, PFLOW_SIZE_MOST));
+}
+
+/* The most that it needed in a period. Return: whether one has passed. */
+static bool needed_lately(struct mm_grant *grant, u32 *most)
+{
+	u32 used = grant->udp ? pflow_rmem(grant->sk) :
+		   max_t(u32, atomic_read(&grant->sk->sk_rmem_alloc), window_used(grant));
+
+	grant_note_used(grant, used);
+	if (time_before32((u32)jiffies, grant->rolled + UNUSED_FOR))
+		return false;
+	*most = READ_ONCE(grant->peak);
+	WRITE_ONCE(grant->peak, used);
+	grant->rolled = jiffies;
+	return true;
+}
+
+/* Look after one: under the locks. */
+static void attend(struct mm_grant *grant, void *data)
+{
+	bool *ended = data;
+	struct pflow_sock *entry;
+	u32 most, needed;
+	bool rolled;
+	int why;
+
+	rcu_read_lock();
+	entry = pflow_sock_find(grant->sk);
+	why = over(grant, entry);
+	if (why >= 0) {
+		end(grant, why, ended);
+		goto out;
+	}
+	WRITE_ONCE(grant->rank, READ_ONCE(entry->rank));
+	most = size_most(grant, grant->rank);
+	if (most < grant->size)
+		grant_give(grant, most, GIVEN_LIMIT);
+	rolled = needed_lately(grant, &needed);
+	/* Room did not help it. What waits stays. */
+	if (grant_stands(grant))
+		grant_give(grant, grant->own, GIVEN_STANDING);
+	if (!rolled)
+		goto out;
+	grant_give(grant, pflow_size_shrunk(grant->size, grant->own, needed), GIVEN_UNUSED);
+	/* It fills no more, and has nothing of ours. */
+	if (grant->size == grant->own && needed <= grant->own / 4 && !grant->wanted) {
+		grant_forget(grant, GIVEN_UNUSED);
+		*ended = true;
+	}
+out:
+	rcu_read_unlock();
+}
+
+static void release(struct mm_grant *grant)
+{
+	sock_put(grant->sk);
+	kfree_rcu(grant, rcu);
+}
+
+/**
+ * grants_attend() - look after all
+ *
+ * Context: worker, may sleep.
+ */
+void grants_attend(void)
+{
+	struct mm_grant *grant, *next;
+	unsigned int chain;
+
+	for (grant = grant_next(NULL, &chain); grant; grant = next) {
+		bool ended = false;
+
+		next = grant_next(grant, &chain);
+		grant_with_socket(grant, attend, &ended);
+		if (ended)
+			release(grant);
+	}
+}
+
+static void abandon(struct mm_grant *grant, void *data)
+{
+	size_set_unlocked(grant);
+	grant_forget(grant, GIVEN_STOPPED);
+}
+
+static void abandon_all(void)
+{
+	struct mm_grant *grant, *next;
+	unsigned int chain;
+
+	for (grant = grant_next(NULL, &chain); grant; grant = next) {
+		next = grant_next(grant, &chain);
+		grant_with_lock(grant, abandon, NULL);
+		release(grant);
+	}
+}
+
+/**
+ * grants_restore() - restore every buffer, and end all grants
+ *
+ * A TCP socket that is owned all the time for a second is restored without its lock.
+ *
+ * Context: process, may sleep; no hook is attached, and the keeper does not run.
+ */
+void grants_restore(void)
+{
+	unsigned int tries;
+
+	stopping = true;
+	grants_attend();
+	for (tries = 0; grants_any() && tries < STOP_TRIES; tries++) {
+		msleep(STOP_APART_MS);
+		grants_attend();
+	}
+	abandon_all();
+	stopping = false;
+}

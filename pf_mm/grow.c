@@ -1,0 +1,176 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * Growth: who fills grows at once, in the packet path, if there is budget left.
+ *
+ * If not, the keeper is woken to take back what less important receivers do not use (room.c).
+ * A socket that fills and has no grant yet gets one. Each is looked at with the lock once a jiffy
+ * at most while it cannot grow.
+ *
+ * Context: the hooks', any but NMI; RCU read side.
+ */
+#include <linux/sched/clock.h>
+#include <net/inet_sock.h>
+#include <net/tcp.h>
+
+#include "mm.h"
+
+/* Under the lock. */
+static struct mm_grant *begin(struct sock *sk, const struct pflow_sock *entry)
+{
+	struct mm_grant *grant = grant_begin(sk, entry);
+
+	/* Once: where there is no memory to be had it tries again by itself. */
+	if (grant)
+		keeper_wake(grants_pooled() == POOL_LOW);
+	return grant;
+}
+
+/* A window that the program holds well below the buffer is its own wish. */
+static bool clamped(const struct mm_grant *grant)
+{
+	return !grant->udp && tcp_sk(grant->sk)->window_clamp <
+			      tcp_win_from_space(grant->sk, grant->goal) / 2;
+}
+
+/* Under the lock; of a TCP socket under its lock too. */
+static void grow(struct mm_grant *grant, const struct pflow_sock *entry)
+{
+	struct sock *sk = grant->sk;
+	u32 most, to;
+
+	WRITE_ONCE(grant->retry, (u32)jiffies + 1);
+	if (READ_ONCE(grant->closing) || grant->wanted)
+		return;
+	if (READ_ONCE(sk->sk_rcvbuf) != grant->size) {
+		keeper_wake(true);	/* somebody else set it: not ours any more */
+		return;
+	}
+	WRITE_ONCE(grant->rank, READ_ONCE(entry->rank));
+	most = size_most(grant, grant->rank);
+	if (mm_knob(MM_KNOB_MODE) == MM_MODE_OBSERVE) {
+		if (most > grant->size && !grant->observed) {
+			grant_counts.observed++;
+			grant->observed = true;
+		}
+		return;
+	}
+	/* What it was to lose and has not lost yet it may keep. */
+	if (grant->goal < grant->size && grant->size <= most) {
+		grant_resize(grant, grant->size);
+		return;
+	}
+	to = pflow_size_grown(grant->size, most, READ_ONCE(grant->rate),
+			      READ_ONCE(grants_relief_us));
+	if (to <= grant->size) {
+		grant_grows(grant, false);
+	} else if (clamped(grant)) {
+		grant_refused(grant, REFUSED_CLAMP);
+	} else if (grant_stands(grant)) {
+		grant_refused(grant, REFUSED_STANDING);
+	} else if (!size_memory_for(sk, to - grant->size)) {
+		grant_refused(grant, REFUSED_MEMORY);
+	} else if (to - grant->size > grants_left()) {
+		grant->wanted_ns = local_clock();
+		WRITE_ONCE(grant->wanted, to);
+		grant_grows(grant, true);
+		keeper_wake(true);
+	} else if (grant_resize(grant, to)) {
+		WRITE_ONCE(grant->retry, (u32)jiffies);	/* the next step need not wait */
+		grant_grows(grant, to < most);
+	}
+}
+
+static bool udp_fills(const struct mm_grant *grant, const struct sock *sk, u32 used)
+{
+	return used > (grant ? READ_ONCE(grant->threshold) :
+		       pflow_size_threshold(READ_ONCE(sk->sk_rcvbuf), 0, 0));
+}
+
+/*
+ * What TCP lets its peer send is less than its buffer, so it is the window that fills: when
+ * little is left of it the peer had to stop, or soon will. Or autotuning would go on if it
+ * might: it wants twice what is received in a round trip, which is measured since
+ * rcvq_space.seq. A window that has not opened as far as the buffer would let it is not
+ * held back by the buffer.
+ */
+static bool tcp_fills(const struct mm_grant *grant, const struct sock *sk)
+{
+	const struct tcp_sock *tp = tcp_sk(sk);
+	u32 size = grant ? READ_ONCE(grant->goal) : READ_ONCE(sk->sk_rcvbuf);
+	u32 window = max(tcp_win_from_space(sk, size), 0);
+	u32 left = min(tcp_receive_window(tp), window);
+
+	if (2ULL * (tp->copied_seq - tp->rcvq_space.seq) > window)
+		return true;
+	return tp->rcv_ssthresh >= window / 2 &&
+	       window - left > pflow_size_threshold(window, 0, 0);
+}
+
+/* Counts what was queued, too. */
+static bool fills(struct mm_grant *grant, const struct sock *sk, bool queued)
+{
+	/* Who had no room for a packet fills, whatever is in it. */
+	if (!queued)
+		return true;
+	if (sk->sk_protocol == IPPROTO_UDP) {
+		/* From 6.18 what is told of here is still counted as on its way, too. */
+		u32 used = atomic_read(&sk->sk_rmem_alloc);
+
+		if (grant)
+			grant_count(grant, used);
+		return udp_fills(grant, sk, used);
+	}
+	if (!tcp_fills(grant, sk))
+		return false;
+	if (grant)
+		WRITE_ONCE(grant->peak, max(READ_ONCE(grant->peak), READ_ONCE(grant->goal)));
+	return true;
+}
+
+/* A grant is made where there is none. */
+static void relieve(struct sock *sk, const struct mm_grant *grant)
+{
+	const struct pflow_sock *entry = pflow_sock_find(sk);
+	struct mm_grant *found;
+	unsigned long irq;
+
+	/*
+	 * In the table are sockets of processes. One of the kernel's would not keep its
+	 * namespace, which it must not outlive: it may not be held.
+	 */
+	if (!entry || !sk->sk_net_refcnt || mm_exempt(READ_ONCE(inet_sk(sk)->inet_num)))
+		return;
+	/* The lock would be all CPUs' for each packet of each socket that fills. */
+	if (!grant && !grants_pooled()) {
+		this_cpu_inc(grants_not_pooled);
+		return;
+	}
+	raw_spin_lock_irqsave(&grants_lock, irq);
+	found = grant_find(sk) ?: begin(sk, entry);
+	if (found)
+		grow(found, entry);
+	raw_spin_unlock_irqrestore(&grants_lock, irq);
+}
+
+/**
+ * grant_fills() - a socket's buffer may be over its threshold
+ * @sk: UDP or TCP, or a raw socket that bears the number of UDP; the caller has it under
+ *	RCU, of TCP its lock
+ * @queued: for a packet that was queued, and not refused
+ *
+ * Under overload this is passed by each packet, and what it takes is taken from who
+ * receives: so a grant is looked for first, which mostly says that nothing is to be done.
+ *
+ * Context: any but NMI.
+ */
+void grant_fills(struct sock *sk, bool queued)
+{
+	struct mm_grant *grant;
+
+	rcu_read_lock();
+	grant = grant_find(sk);
+	if (fills(grant, sk, queued) &&
+	    !(grant && time_before32((u32)jiffies, READ_ONCE(grant->retry))))
+		relieve(sk, grant);
+	rcu_read_unlock();
+}

@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * What is measured of a buffer: how fast it is sent to and emptied, how full it was and since
+ * when; and how long relief takes. The threshold at which it has to grow follows from these.
+ *
+ * Of UDP packets are counted, and the clock is read once for many of them. How fast a receiver
+ * takes them is what arrived in a stretch of time and is missing at its end. What TCP's receiver
+ * takes the keeper measures (attend.c).
+ *
+ * Context: the packet path, where packets of one socket may come on several CPUs at once, and the
+ * keeper.
+ */
+#include <linux/sched/clock.h>
+#include <net/inet_sock.h>
+
+#include "../common/compat/compat.h"
+#include "mm.h"
+
+#define COUNTED		16	/* packets at a time, so that clocks are read seldom */
+#define STALE_NS	(100 * NSEC_PER_MSEC)	/* packets further apart are no burst */
+#define DRAINED		3	/* less than a third of its size waits */
+#define STRETCH_NS	(20 * NSEC_PER_MSEC)	/* in which a drain is measured */
+
+u32 grants_relief_us;	/* the m of paper 004 */
+
+/**
+ * grant_set_threshold() - how full may a buffer be before it has to grow?
+ * @grant: of the socket; its size or what is measured has changed
+ *
+ * Context: any.
+ */
+void grant_set_threshold(struct mm_grant *grant)
+{
+	WRITE_ONCE(grant->threshold, pflow_size_threshold(grant->size, READ_ONCE(grant->rate),
+							  READ_ONCE(grants_relief_us)));
+}
+
+/**
+ * grant_relieved() - a buffer got what it waited for
+ * @grant: of the socket
+ *
+ * Context: under grants_lock, the keeper.
+ */
+void grant_relieved(struct mm_grant *grant)
+{
+	u64 us = div_u64(local_clock() - grant->wanted_ns, NSEC_PER_USEC);
+
+	/* Clocks of different CPUs may differ a little. */
+	WRITE_ONCE(grants_relief_us,
+		   pflow_mean_slow(grants_relief_us, clamp_t(s64, us, 1, USEC_PER_SEC)));
+	WRITE_ONCE(grant->wanted, 0);
+}
+
+/* The mean of what waits; lengths are read while others change them. */
+static u32 mean_truesize(const struct sock *sk, u32 used)
+{
+	u32 deficit = pflow_udp_deficit(sk);
+	u32 packets = READ_ONCE(sk->sk_receive_queue.qlen) +
+		      READ_ONCE(udp_sk(sk)->reader_queue.qlen);
+
+	return (used > deficit ? used - deficit : 0) / max(packets, 1U);
+}
+
+/* How fast it is sent to, by what arrived, and how fast it is emptied, by what is missing. */
+static void measure(struct mm_grant *grant, u32 used)
+{
+	u64 now = local_clock();
+	u64 bytes = (u64)READ_ONCE(grant->packets) * mean_truesize(grant->sk, used);
+	s64 elapsed_ns = now - grant->counted_ns;
+	s64 stretch_ns;
+	u64 rate;
+
+	WRITE_ONCE(grant->packets, 0);
+	grant->counted_ns = now;
+	if (elapsed_ns <= 0 || elapsed_ns > STALE_NS) {
+		grant->stretch_ns = 0;
+		return;
+	}
+	rate = div64_u64(bytes * NSEC_PER_MSEC, elapsed_ns);
+	WRITE_ONCE(grant->rate, pflow_mean_fast(grant->rate, min_t(u64, rate, U32_MAX)));
+	grant_set_threshold(grant);
+
+	grant->arrived += bytes;
+	stretch_ns = now - grant->stretch_ns;
+	if (grant->stretch_ns && stretch_ns < STRETCH_NS)
+		return;
+	if (grant->stretch_ns) {
+		s64 drained = max_t(s64, grant->arrived + grant->stretch_used - used, 0);
+		u32 drain = min_t(u64, div64_u64(drained * NSEC_PER_MSEC, stretch_ns), U32_MAX);
+
+		WRITE_ONCE(grant->drain, grant->drain_known ?
+			   pflow_mean_slow(grant->drain, drain) : drain);
+		WRITE_ONCE(grant->drain_known, true);
+	}
+	grant->stretch_ns = now;
+	grant->stretch_used = used;
+	grant->arrived = 0;
+}
+
+/**
+ * grant_note_used() - note how much waits in a UDP buffer
+ * @grant: of the socket
+ * @used: bytes
+ *
+ * The hooks pass what fills more than a quarter. So a burst is seen here on its way up, between
+ * that and a third, whenever the keeper looks.
+ *
+ * Context: any.
+ */
+void grant_note_used(struct mm_grant *grant, u32 used)
+{
+	u32 now = jiffies;
+
+	if (used > READ_ONCE(grant->peak))
+		WRITE_ONCE(grant->peak, used);
+	if (used < READ_ONCE(grant->size) / DRAINED && READ_ONCE(grant->drained) != now)
+		WRITE_ONCE(grant->drained, now);
+}
+
+/**
+ * grant_stands() - has a UDP buffer not drained for longer than a burst lasts?
+ * @grant: of the socket
+ *
+ * Good queue absorbs a burst and drains; bad queue stands, and room only makes what is read from
+ * it old (as CoDel tells them apart, RFC 8289).
+ *
+ * Context: any. Return: whether it has.
+ */
+bool grant_stands(const struct mm_grant *grant)
+{
+	u32 burst = msecs_to_jiffies(mm_knob(MM_KNOB_BURST));
+
+	return burst && grant->udp &&
+	       time_after32((u32)jiffies, READ_ONCE(grant->drained) + burst);
+}
+
+/**
+ * grant_count() - count a packet that was queued in a UDP buffer
+ * @grant: of the socket
+ * @used: bytes that wait there
+ *
+ * Context: any but NMI.
+ */
+void grant_count(struct mm_grant *grant, u32 used)
+{
+	grant_note_used(grant, used);
+	WRITE_ONCE(grant->packets, READ_ONCE(grant->packets) + 1);
+	/* Whoever finds another CPU at it loses nothing by going on. */
+	if (READ_ONCE(grant->packets) < COUNTED || !raw_spin_trylock(&grant->counting))
+		return;
+	measure(grant, used);
+	raw_spin_unlock(&grant->counting);
+}

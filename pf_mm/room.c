@@ -1,0 +1,275 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * Room: where the budget is spent, the keeper makes room for who waits for it, by taking back
+ * from who is less important.
+ *
+ * It first looks once at all: what each rank could give, and who waits. Then those who wait are
+ * served, the most important first, with what there is, then with what the less important ones do
+ * not use, then with what their UDP buffers do use. Nobody takes from an equal, so nothing swings
+ * between two. In the end the table is told who can still grow.
+ *
+ * Context: worker, may sleep; what changes one grant, under its locks (walk.c).
+ */
+#include "mm.h"
+
+#define SERVED		32	/* in a round, of those who wait for what others have */
+
+/*
+ * What can be taken back. Of UDP also what is used, and at once: what is queued stays, and
+ * the next packets find no room. Of TCP that takes as long as its window.
+ */
+enum take {
+	TAKE_UNUSED,
+	TAKE_USED,
+	TAKE_ALL,
+	TAKES,
+};
+
+struct taking {
+	enum take take;
+	u64 missing;	/* bytes */
+};
+
+/* The keeper's own, of each rank: bytes that can be taken, and whether anybody waits. */
+static u64 to_take[TAKES][PFLOW_RANKS];
+static bool waiting[PFLOW_RANKS];
+
+/* Of whom this is asked may be changing; what it gives is looked at again under the locks. */
+static u32 unused(const struct mm_grant *grant)
+{
+	return pflow_size_unused(READ_ONCE(grant->size), grant->own, size_used(grant));
+}
+
+static u32 takeable(const struct mm_grant *grant, enum take take)
+{
+	u32 spare = unused(grant);
+	/* Read later, it is not less: the keeper alone makes it smaller. */
+	u32 beyond = READ_ONCE(grant->size) - grant->own;
+
+	if (take == TAKE_UNUSED)
+		return spare;
+	if (take == TAKE_ALL)
+		return beyond;
+	return grant->udp ? beyond - spare : 0;
+}
+
+static s64 left(void)
+{
+	unsigned long irq;
+	s64 bytes;
+
+	raw_spin_lock_irqsave(&grants_lock, irq);
+	bytes = grants_left();
+	raw_spin_unlock_irqrestore(&grants_lock, irq);
+	return bytes;
+}
+
+/**
+ * room_survey() - one look at all: what can be had from whom, and who waits
+ *
+ * Context: worker, may sleep.
+ */
+void room_survey(void)
+{
+	struct mm_grant *grant;
+	unsigned int chain, take;
+
+	memset(to_take, 0, sizeof(to_take));
+	memset(waiting, 0, sizeof(waiting));
+	for (grant = grant_next(NULL, &chain); grant; grant = grant_next(grant, &chain)) {
+		u8 rank = READ_ONCE(grant->rank);
+
+		for (take = 0; take < TAKES; take++)
+			to_take[take][rank] += takeable(grant, take);
+		waiting[rank] |= READ_ONCE(grant->wanted);
+	}
+}
+
+static void take_back(struct mm_grant *grant, void *data)
+{
+	const struct taking *taking = data;
+	u32 has = takeable(grant, taking->take);
+
+	if (!size_locked_since(grant))
+		grant_give(grant, grant->size - min_t(u64, has, taking->missing), GIVEN_RECLAIMED);
+}
+
+/* Return: whether so much of the budget is left now. */
+static bool take_from(unsigned int rank, enum take take, s64 wanted)
+{
+	struct taking taking = { .take = take };
+	struct mm_grant *grant;
+	unsigned int chain;
+
+	for (grant = grant_next(NULL, &chain); grant; grant = grant_next(grant, &chain)) {
+		s64 has;
+
+		if (READ_ONCE(grant->rank) != rank || !takeable(grant, take))
+			continue;
+		has = left();
+		if (has >= wanted)
+			return true;
+		taking.missing = wanted - has;
+		grant_with_socket(grant, take_back, &taking);
+	}
+	/* Whatever came of it, nobody of this rank is asked again before the next look. */
+	to_take[take][rank] = 0;
+	return left() >= wanted;
+}
+
+/* Take back from who is less important, the least important first. */
+static bool take_below(unsigned int below, enum take take, s64 wanted)
+{
+	unsigned int rank;
+
+	for (rank = 0; rank < below; rank++)
+		if (to_take[take][rank] && take_from(rank, take, wanted))
+			return true;
+	return false;
+}
+
+static u64 to_be_had(unsigned int below, enum take take)
+{
+	unsigned int rank;
+	u64 sum = 0;
+
+	for (rank = 0; rank < below; rank++)
+		sum += to_take[take][rank];
+	return sum;
+}
+
+/* A step of less than an eighth is not worth another look at each packet. */
+static u32 least_step(const struct mm_grant *grant)
+{
+	return grant->size / 8;
+}
+
+/* As much as there is of what it waits for. */
+static void relieve(struct mm_grant *grant, void *data)
+{
+	u32 most = size_most(grant, grant->rank);
+	s64 to = min_t(s64, min(grant->wanted, most), grant->size + grants_left());
+
+	if (!grant->wanted)
+		return;
+	if (mm_knob(MM_KNOB_MODE) == MM_MODE_OBSERVE) {
+		WRITE_ONCE(grant->wanted, 0);
+		return;
+	}
+	if (to < (s64)grant->size + least_step(grant)) {
+		grant_refused(grant, REFUSED_BUDGET);
+	} else if (!size_memory_for(grant->sk, to - grant->size)) {
+		grant_refused(grant, REFUSED_MEMORY);
+	} else {
+		grant_relieved(grant);
+		if (grant_resize(grant, to))
+			grant_grows(grant, to < most);
+	}
+}
+
+/*
+ * Make room for one, of what less important ones do not use or, where that is too little,
+ * use. Return: whether it had to be looked for.
+ */
+static bool look_for(const struct mm_grant *grant)
+{
+	u32 wanted = min(READ_ONCE(grant->wanted), size_most(grant, grant->rank));
+	s64 missing = (s64)wanted - grant->size;
+	s64 has = left();
+	bool looked = false;
+	enum take take;
+
+	if (mm_knob(MM_KNOB_MODE) == MM_MODE_OBSERVE || missing < least_step(grant) ||
+	    !size_memory_for(grant->sk, missing))
+		return false;
+	for (take = TAKE_UNUSED; take <= TAKE_USED && has < missing; take++, has = left()) {
+		s64 more = to_be_had(grant->rank, take);
+
+		if (!more || has + more < least_step(grant))
+			continue;
+		take_below(grant->rank, take, missing);
+		looked = true;
+	}
+	return looked;
+}
+
+/* Give one what it waits for, or what there is of it. Return: whether it was looked for. */
+static bool serve(struct mm_grant *grant)
+{
+	bool looked = look_for(grant);
+
+	/* A socket that is owned asks again when its owner receives. */
+	if (!grant_with_socket(grant, relieve, NULL))
+		WRITE_ONCE(grant->wanted, 0);
+	return looked;
+}
+
+/**
+ * room_relieve() - serve those who wait, the most important first
+ *
+ * Each at most once, as who is refused may ask again soon. A search ends with its aim
+ * reached, or with nothing more to be had from a rank: so there are few of them. Whom
+ * SERVED others were looked for before waits for the next round.
+ *
+ * Context: worker, may sleep; after room_survey().
+ */
+void room_relieve(void)
+{
+	unsigned int rank = PFLOW_RANKS, served = 0, chain;
+	struct mm_grant *grant;
+
+	while (rank--) {
+		if (!waiting[rank])
+			continue;
+		for (grant = grant_next(NULL, &chain); grant; grant = grant_next(grant, &chain)) {
+			if (!READ_ONCE(grant->wanted) || READ_ONCE(grant->rank) != rank)
+				continue;
+			served += serve(grant);
+			if (served == SERVED)
+				return;
+		}
+	}
+}
+
+/**
+ * room_keep_budget() - take back what is beyond the budget
+ *
+ * The administrator made it smaller: what is unused goes first, then what is used too.
+ *
+ * Context: worker, may sleep.
+ */
+void room_keep_budget(void)
+{
+	if (left() >= 0)
+		return;
+	room_survey();
+	if (!take_below(PFLOW_RANKS, TAKE_UNUSED, 0))
+		take_below(PFLOW_RANKS, TAKE_ALL, 0);
+}
+
+/* Can it still grow, by its limit and by what less important ones could give? */
+static void tell_grows(struct mm_grant *grant, void *data)
+{
+	const unsigned int *giver = data;
+	bool room = grants_left() >= least_step(grant) || *giver < grant->rank;
+	bool may = mm_knob(MM_KNOB_MODE) == MM_MODE_ENFORCE && !grant->stuck;
+
+	grant_grows(grant, may && room && grant->size < size_most(grant, grant->rank));
+}
+
+/**
+ * room_tell() - tell the table who can still grow
+ *
+ * Context: worker, may sleep; after room_survey().
+ */
+void room_tell(void)
+{
+	struct mm_grant *grant;
+	unsigned int chain, giver;
+
+	for (giver = 0; giver < PFLOW_RANKS; giver++)
+		if (to_take[TAKE_UNUSED][giver] || to_take[TAKE_USED][giver])
+			break;
+	for (grant = grant_next(NULL, &chain); grant; grant = grant_next(grant, &chain))
+		grant_with_lock(grant, tell_grows, &giver);
+}

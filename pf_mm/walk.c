@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * The keeper's walk from grant to grant, and the locks that changing one takes.
+ *
+ * The keeper alone ends grants, so it may walk them without a lock, and sleep between two of
+ * them; the packet path adds to the head of a chain meanwhile, and what it adds is met the next
+ * time.
+ *
+ * A TCP socket is changed with its spinlock held and only while no process owns it. Its
+ * lock as a mutex is never waited for: the owner may sleep in it, on a page of its own
+ * memory even, for as long as it likes. A socket that is owned is left for the next time.
+ *
+ * Context: worker.
+ */
+#include "mm.h"
+
+/**
+ * grant_with_lock() - do something to a grant under grants_lock
+ * @grant: it
+ * @change: what; of a TCP socket nothing that takes the socket's lock, unless the caller has it
+ * @data: for that
+ *
+ * Context: process; softirqs off where the caller has the socket's lock.
+ */
+void grant_with_lock(struct mm_grant *grant, grant_change_t change, void *data)
+{
+	unsigned long irq;
+
+	raw_spin_lock_irqsave(&grants_lock, irq);
+	change(grant, data);
+	raw_spin_unlock_irqrestore(&grants_lock, irq);
+}
+
+static bool change_tcp(struct mm_grant *grant, grant_change_t change, void *data)
+{
+	bool free;
+
+	local_bh_disable();
+	bh_lock_sock(grant->sk);
+	free = !sock_owned_by_user(grant->sk);
+	if (free)
+		grant_with_lock(grant, change, data);
+	bh_unlock_sock(grant->sk);
+	local_bh_enable();
+	return free;
+}
+
+/**
+ * grant_with_socket() - do something to a grant with all held that changing its socket takes
+ * @grant: it
+ * @change: what
+ * @data: for that
+ *
+ * Context: worker. Return: whether that could be had; if not, nothing was done.
+ */
+bool grant_with_socket(struct mm_grant *grant, grant_change_t change, void *data)
+{
+	if (!grant->udp)
+		return change_tcp(grant, change, data);
+	grant_with_lock(grant, change, data);
+	return true;
+}
+
+/**
+ * grant_next() - the next grant of a walk
+ * @before: where the walk is; NULL: at its beginning
+ * @chain: the walk's own
+ *
+ * Only the keeper takes grants away, so the one before is still there, and there is time for
+ * others.
+ *
+ * Context: worker, may sleep. Return: it, or NULL at the end.
+ */
+struct mm_grant *grant_next(const struct mm_grant *before, unsigned int *chain)
+{
+	struct hlist_node *node = before ? READ_ONCE(before->node.next) : NULL;
+
+	cond_resched();
+	if (!before)
+		*chain = 0;
+	else if (!node)
+		++*chain;
+	while (!node && *chain < GRANT_CHAINS) {
+		node = READ_ONCE(grants[*chain].first);
+		if (!node)
+			++*chain;
+	}
+	return hlist_entry_safe(node, struct mm_grant, node);
+}
