@@ -1,0 +1,79 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Mutants of pf_mm."""
+
+from mutants.mutant import Mutant
+
+MM = "vm/test_mm.py::"
+
+MUTANTS = [
+    Mutant(
+        "all buffers may be equally large",
+        "pf_mm/policy.c",
+        "(levels ? levels : 1)",
+        "LEVELS_NICE0",
+        "unit/test_mm_policy.py::test_the_limit_is_the_papers",
+    ),
+    Mutant(
+        "buffers grow when they are full",
+        "pf_mm/policy.c",
+        "(u64)size * 2 / 3",
+        "(u64)size",
+        "unit/test_mm_policy.py::test_the_threshold_is_the_papers_within_its_bounds",
+    ),
+    Mutant(
+        "the most important gives back first",
+        "pf_mm/keep.c",
+        "if (to_take[take][rank] && take_from(rank, take, wanted))",
+        "if (take_from(below - 1 - rank, take, wanted))",
+        MM + "test_a_budget_that_is_lowered_is_kept_soon",
+    ),
+    Mutant(
+        "a buffer shrinks to what is used",
+        "pf_mm/policy.c",
+        "(u64)used * 2;",
+        "used;",
+        "unit/test_mm_policy.py::test_no_oscillation",
+    ),
+    Mutant(
+        "no budget",
+        "pf_mm/grant.c",
+        "to - grant->size > grants_left()",
+        "false",
+        MM + "test_the_budget_is_never_exceeded",
+    ),
+    Mutant(
+        "a closed socket is held",
+        "pf_mm/keep.c",
+        "READ_ONCE(grant->closing) || pflow_sock_dead(sk)",
+        "false",
+        "vm/test_missed.py::test_what_probes_miss_is_found_out_all_the_same",
+    ),
+    Mutant(
+        "what the program set is restored over",
+        "pf_mm/keep.c",
+        "size_flagged(grant->sk) && !grant->locked",
+        "false",
+        MM + "test_the_very_size_that_it_has_grown_to_is_the_programs_when_it_sets_it",
+    ),
+    Mutant(
+        "a grown size can be kept by locking it",
+        "pf_mm/keep.c",
+        "grant->size <= size_settable() ? GIVEN_CHANGED : GIVEN_EXEMPT",
+        "GIVEN_CHANGED",
+        MM + "test_a_size_is_not_kept_by_locking_it",
+    ),
+    Mutant(
+        "B2 does not wait",
+        "pf_mm/grant.c",
+        "grant_grows(grant, to < most);",
+        "grant_grows(grant, false);",
+        MM + "test_the_table_says_who_can_grow",
+    ),
+    Mutant(
+        "TCP is cut below what it promised",
+        "pf_mm/size.c",
+        "to = clamp_t(u32, tcp_used(sk), to, grant->size);",
+        "to = max(to, grant->own);",
+        MM + "test_a_stream_is_whole_when_everything_is_stopped",
+    ),
+]

@@ -1,0 +1,121 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Mutants of pf_sched."""
+
+from mutants.mutant import Mutant
+
+SCHED = "vm/test_sched.py::"
+
+MUTANTS = [
+    Mutant(
+        "nice is not restored",
+        "pf_sched/lever.c",
+        "set_user_nice(task, boost->before.nice);",
+        "(void)task;",
+        SCHED + "test_it_ends_with_the_socket",
+    ),
+    Mutant(
+        "another class than before is restored",
+        "pf_sched/lever.c",
+        ".sched_policy = SCHED_NORMAL,",
+        ".sched_policy = SCHED_BATCH,",
+        SCHED + "test_it_ends_with_the_socket",
+    ),
+    Mutant(
+        "reset-on-fork stays",
+        "pf_sched/lever.c",
+        "boost->before.reset_on_fork ? SCHED_FLAG_RESET_ON_FORK : 0",
+        "SCHED_FLAG_RESET_ON_FORK",
+        SCHED + "test_it_ends_with_the_socket",
+    ),
+    Mutant(
+        "what somebody else set is overwritten",
+        "pf_sched/lever.c",
+        "return policy == SCHED_NORMAL && task_nice(task) == boost->nice;",
+        "return policy == SCHED_NORMAL;",
+        SCHED + "test_a_renice_meanwhile_stays",
+    ),
+    Mutant(
+        "a boost lasts for as long as anybody sends",
+        "pf_sched/boost.c",
+        "} else if (took_ns) {",
+        "} else {",
+        SCHED + "test_a_socket_that_nobody_reads_keeps_no_boost",
+    ),
+    Mutant(
+        "who may fall asleep is left with a reservation",
+        "pf_sched/lever.c",
+        "debt ? boost->runtime_ns : RUNTIME_LEAST_NS",
+        "boost->runtime_ns",
+        SCHED + "test_reservations_are_given_back_by_who_may_fall_asleep_meanwhile",
+    ),
+    Mutant(
+        "children keep the boost",
+        "pf_sched/fork.c",
+        "set_user_nice(child, reset && nice < 0 ? 0 : nice);",
+        "(void)nice;",
+        SCHED + "test_a_child_is_born_without_the_boost",
+    ),
+    Mutant(
+        "the share of the raised is not held",
+        "pf_sched/boost.c",
+        "else if (spent(slot, cpu))",
+        "else if (0)",
+        SCHED + "test_a_flood_does_not_buy_the_cpu",
+    ),
+    Mutant(
+        "who matters less may spend all of the share",
+        "pf_sched/share.c",
+        "return share_part(50);",
+        "return 0;",
+        SCHED + "test_when_the_share_runs_out_the_more_important_stays_raised",
+    ),
+    Mutant(
+        "observe raises",
+        "pf_sched/elect.c",
+        "if (sched_knob(SCHED_KNOB_MODE) == SCHED_MODE_OBSERVE) {",
+        "if (0) {",
+        SCHED + "test_observe_touches_nobody_and_counts",
+    ),
+    Mutant(
+        "whoever is raised in vain stays raised",
+        "pf_sched/boost.c",
+        "else if (slot->asking)",
+        "else if (0)",
+        "vm/test_sched_trial.py::test_a_boost_that_lowers_no_loss_ends_and_backs_off",
+    ),
+    Mutant(
+        "whoever lost no less without its boost is raised again at once",
+        "pf_sched/trial.c",
+        "if (!slot->trial.reach)",
+        "if (0)",
+        "vm/test_sched_trial.py::test_a_boost_that_lowers_no_loss_ends_and_backs_off",
+    ),
+    Mutant(
+        "whatever is left of loss makes a boost vain",
+        "pf_sched/trial.c",
+        "if (!slot->trial.reach)",
+        "if (1)",
+        "vm/test_sched_trial.py::test_a_boost_that_lowers_loss_stays_though_some_is_left",
+    ),
+    Mutant(
+        "a new program inherits the boost",
+        "pf_sched/boost.c",
+        "READ_ONCE(task->self_exec_id) != slot->exec_id",
+        "false",
+        SCHED + "test_it_ends_with_the_program",
+    ),
+    Mutant(
+        "what is not used is saved up for ever",
+        "pf_sched/policy.c",
+        "if (budget > full)",
+        "if (0)",
+        "unit/test_sched_policy.py::test_the_budget_is_bounded_and_monotone",
+    ),
+    Mutant(
+        "the last are raised most",
+        "pf_sched/policy.c",
+        "levels * (elected - place)",
+        "levels * (place + 1)",
+        "unit/test_sched_policy.py::test_a_boost_never_rises_with_the_place",
+    ),
+]
