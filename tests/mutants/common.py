@@ -5,7 +5,7 @@ from mutants.mutant import Mutant
 
 B2 = "vm/test_b2.py::"
 OVERLOAD = "vm/test_overload.py::"
-SCHED = "vm/test_sched.py::"
+SCHED_RAISED = "vm/test_sched_raised.py::"
 
 MUTANTS = [
     Mutant(
@@ -143,6 +143,6 @@ MUTANTS = [
         "common/priority.c",
         "if (smp_load_acquire(&pins[i].task) == task)",
         "if (0)",
-        SCHED + "test_whoever_starves_is_raised_for_a_while_and_restored",
+        SCHED_RAISED + "test_whoever_starves_is_raised_for_a_while_and_restored",
     ),
 ]

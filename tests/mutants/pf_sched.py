@@ -3,7 +3,11 @@
 
 from mutants.mutant import Mutant
 
-SCHED = "vm/test_sched.py::"
+SCHED_BOUNDS = "vm/test_sched_bounds.py::"
+SCHED_CHANGES = "vm/test_sched_changes.py::"
+SCHED_CHILDREN = "vm/test_sched_children.py::"
+SCHED_ENDS = "vm/test_sched_ends.py::"
+SCHED_WHOM = "vm/test_sched_whom.py::"
 
 MUTANTS = [
     Mutant(
@@ -11,70 +15,70 @@ MUTANTS = [
         "pf_sched/lever.c",
         "set_user_nice(task, boost->before.nice);",
         "(void)task;",
-        SCHED + "test_it_ends_with_the_socket",
+        SCHED_ENDS + "test_it_ends_with_the_socket",
     ),
     Mutant(
         "another class than before is restored",
         "pf_sched/lever.c",
         ".sched_policy = SCHED_NORMAL,",
         ".sched_policy = SCHED_BATCH,",
-        SCHED + "test_it_ends_with_the_socket",
+        SCHED_ENDS + "test_it_ends_with_the_socket",
     ),
     Mutant(
         "reset-on-fork stays",
         "pf_sched/lever.c",
         "boost->before.reset_on_fork ? SCHED_FLAG_RESET_ON_FORK : 0",
         "SCHED_FLAG_RESET_ON_FORK",
-        SCHED + "test_it_ends_with_the_socket",
+        SCHED_ENDS + "test_it_ends_with_the_socket",
     ),
     Mutant(
         "what somebody else set is overwritten",
         "pf_sched/lever.c",
         "return policy == SCHED_NORMAL && task_nice(task) == boost->nice;",
         "return policy == SCHED_NORMAL;",
-        SCHED + "test_a_renice_meanwhile_stays",
+        SCHED_CHANGES + "test_a_renice_meanwhile_stays",
     ),
     Mutant(
         "a boost lasts for as long as anybody sends",
         "pf_sched/boost.c",
         "} else if (took_ns) {",
         "} else {",
-        SCHED + "test_a_socket_that_nobody_reads_keeps_no_boost",
+        SCHED_ENDS + "test_a_socket_that_nobody_reads_keeps_no_boost",
     ),
     Mutant(
         "who may fall asleep is left with a reservation",
         "pf_sched/lever.c",
         "debt ? boost->runtime_ns : RUNTIME_LEAST_NS",
         "boost->runtime_ns",
-        SCHED + "test_reservations_are_given_back_by_who_may_fall_asleep_meanwhile",
+        SCHED_ENDS + "test_reservations_are_given_back_by_who_may_fall_asleep_meanwhile",
     ),
     Mutant(
         "children keep the boost",
         "pf_sched/fork.c",
         "set_user_nice(child, reset && nice < 0 ? 0 : nice);",
         "(void)nice;",
-        SCHED + "test_a_child_is_born_without_the_boost",
+        SCHED_CHILDREN + "test_a_child_is_born_without_the_boost",
     ),
     Mutant(
         "the share of the raised is not held",
         "pf_sched/boost.c",
         "else if (spent(slot, cpu))",
         "else if (0)",
-        SCHED + "test_a_flood_does_not_buy_the_cpu",
+        SCHED_BOUNDS + "test_a_flood_does_not_buy_the_cpu",
     ),
     Mutant(
         "who matters less may spend all of the share",
         "pf_sched/share.c",
         "return share_part(50);",
         "return 0;",
-        SCHED + "test_when_the_share_runs_out_the_more_important_stays_raised",
+        SCHED_BOUNDS + "test_when_the_share_runs_out_the_more_important_stays_raised",
     ),
     Mutant(
         "observe raises",
         "pf_sched/elect.c",
         "if (sched_knob(SCHED_KNOB_MODE) == SCHED_MODE_OBSERVE) {",
         "if (0) {",
-        SCHED + "test_observe_touches_nobody_and_counts",
+        SCHED_WHOM + "test_observe_touches_nobody_and_counts",
     ),
     Mutant(
         "whoever is raised in vain stays raised",
@@ -102,7 +106,7 @@ MUTANTS = [
         "pf_sched/boost.c",
         "READ_ONCE(task->self_exec_id) != slot->exec_id",
         "false",
-        SCHED + "test_it_ends_with_the_program",
+        SCHED_ENDS + "test_it_ends_with_the_program",
     ),
     Mutant(
         "what is not used is saved up for ever",

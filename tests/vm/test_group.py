@@ -16,6 +16,7 @@ from functools import partial
 from pathlib import Path
 
 from inside import TESTS, inside, mark
+from inside.raising import LONG, SCHED, UNTRIED, is_restored, starving
 from inside.scheduling import (
     Counting,
     Receiver,
@@ -32,7 +33,6 @@ from inside.scheduling import (
     state,
 )
 from inside.suite import ROOT, insmod, rmmod, unloaded, wait_for
-from vm.test_sched import LONG, SCHED, UNTRIED, is_restored, starving
 
 PROGRAM = TESTS.parent / "tools" / "packetflow-group"
 INSTANCE = Path("/sys/kernel/tracing/instances/packetflow-group")

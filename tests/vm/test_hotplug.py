@@ -17,6 +17,7 @@ from pathlib import Path
 from inside import inside, mark
 from inside.growing import granted
 from inside.net import Peer, port_of
+from inside.raising import LEVERS, is_restored
 from inside.scheduling import (
     Counting,
     attending,
@@ -30,7 +31,6 @@ from inside.scheduling import (
 )
 from inside.suite import ROOT, entry, pressed, wait_for
 from vm import test_cpus
-from vm.test_sched import LEVERS, is_restored
 
 ALL = ("pf_filter", "pf_sched", "pf_mm")
 REMOVABLE = (1, 2, 3)  # the first stays

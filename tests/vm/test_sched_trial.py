@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from inside import inside
+from inside.raising import SCHED
 from inside.scheduling import (
     Counting,
     Receiver,
@@ -19,7 +20,6 @@ from inside.scheduling import (
 )
 from inside.suite import set_knob, wait_for
 
-SCHED = ("pf_sched",)
 WATCHED = 9.0  # s; the first question comes after half a second, the next after two more
 STARVED = 4  # processes that never sleep
 
