@@ -18,11 +18,15 @@ from pathlib import Path
 from typing import Any
 
 from inside.net import SO_MEMINFO, datagram
-from inside.suite import metric, set_knob, sockets
+from inside.suite import metric, set_knob, sockets, stops, wait_for
 
+MM = ("pf_mm",)
 DEFAULT = 500 << 10  # default_size
+FULL = 3000  # datagrams: more than any of these buffers holds
+AWAY = 20  # s: in which what is not used has come back
 PAYLOAD = 200
 SO_BUF_LOCK = 72  # as if by SO_SNDBUF (1) or SO_RCVBUF (2), but the size stays
+STOPS = stops("pf_mm")
 
 
 def limit(nice: int, default: int = DEFAULT) -> int:
@@ -73,11 +77,14 @@ class Told:
         self._own.send(json.dumps(request).encode())
         return self._answer()
 
+    def kill(self) -> None:
+        os.kill(self.pid, signal.SIGKILL)
+        os.waitpid(self.pid, 0)
+        self.alive = False
+
     def end(self) -> None:
         if self.alive:
-            os.kill(self.pid, signal.SIGKILL)
-            os.waitpid(self.pid, 0)
-            self.alive = False
+            self.kill()
         self._own.close()
 
 
@@ -255,3 +262,22 @@ def given_back() -> dict[str, int]:
 
 def refused() -> dict[str, int]:
     return {k: int(v) for k, v in metric("packetflow_mm_refused_total").items()}
+
+
+def own_size() -> int:
+    """That of a new UDP socket."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+        return sock.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF)
+
+
+def await_size(of: Owner, size: int, timeout: float = 15.0) -> None:
+    seen = []
+
+    def reached() -> bool:
+        seen.append(of.size())
+        return seen[-1] == size
+
+    try:
+        wait_for(reached, timeout)
+    except AssertionError:
+        raise AssertionError(seen[-1], size, granted(), given_back(), refused()) from None

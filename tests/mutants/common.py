@@ -45,7 +45,7 @@ MUTANTS = [
         "common/ports.c",
         "if (from && str_has_prefix(item, FROM))",
         "if (str_has_prefix(item, FROM))",
-        "vm/test_mm.py::test_a_knob_takes_what_it_should_and_nothing_else",
+        "vm/test_mm_knobs.py::test_a_knob_takes_what_it_should_and_nothing_else",
     ),
     Mutant(
         "debts die with the table",

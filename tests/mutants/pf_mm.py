@@ -3,7 +3,10 @@
 
 from mutants.mutant import Mutant
 
-MM = "vm/test_mm.py::"
+MM_BUDGET = "vm/test_mm_budget.py::"
+MM_GROWTH = "vm/test_mm_growth.py::"
+MM_TCP = "vm/test_mm_tcp.py::"
+MM_WISHES = "vm/test_mm_wishes.py::"
 
 MUTANTS = [
     Mutant(
@@ -25,7 +28,7 @@ MUTANTS = [
         "pf_mm/keep.c",
         "if (to_take[take][rank] && take_from(rank, take, wanted))",
         "if (take_from(below - 1 - rank, take, wanted))",
-        MM + "test_a_budget_that_is_lowered_is_kept_soon",
+        MM_BUDGET + "test_a_budget_that_is_lowered_is_kept_soon",
     ),
     Mutant(
         "a buffer shrinks to what is used",
@@ -39,7 +42,7 @@ MUTANTS = [
         "pf_mm/grant.c",
         "to - grant->size > grants_left()",
         "false",
-        MM + "test_the_budget_is_never_exceeded",
+        MM_BUDGET + "test_the_budget_is_never_exceeded",
     ),
     Mutant(
         "a closed socket is held",
@@ -53,27 +56,27 @@ MUTANTS = [
         "pf_mm/keep.c",
         "size_flagged(grant->sk) && !grant->locked",
         "false",
-        MM + "test_the_very_size_that_it_has_grown_to_is_the_programs_when_it_sets_it",
+        MM_WISHES + "test_the_very_size_that_it_has_grown_to_is_the_programs_when_it_sets_it",
     ),
     Mutant(
         "a grown size can be kept by locking it",
         "pf_mm/keep.c",
         "grant->size <= size_settable() ? GIVEN_CHANGED : GIVEN_EXEMPT",
         "GIVEN_CHANGED",
-        MM + "test_a_size_is_not_kept_by_locking_it",
+        MM_WISHES + "test_a_size_is_not_kept_by_locking_it",
     ),
     Mutant(
         "B2 does not wait",
         "pf_mm/grant.c",
         "grant_grows(grant, to < most);",
         "grant_grows(grant, false);",
-        MM + "test_the_table_says_who_can_grow",
+        MM_GROWTH + "test_the_table_says_who_can_grow",
     ),
     Mutant(
         "TCP is cut below what it promised",
         "pf_mm/size.c",
         "to = clamp_t(u32, tcp_used(sk), to, grant->size);",
         "to = max(to, grant->own);",
-        MM + "test_a_stream_is_whole_when_everything_is_stopped",
+        MM_TCP + "test_a_stream_is_whole_when_everything_is_stopped",
     ),
 ]

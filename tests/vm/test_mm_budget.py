@@ -1,0 +1,163 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""pf_mm: all buffers together grow inside a budget, and the least important gives back first."""
+
+import os
+import random
+import re
+import time
+from contextlib import suppress
+from pathlib import Path
+
+from inside import inside
+from inside.growing import (
+    FULL,
+    MM,
+    await_size,
+    given_back,
+    granted,
+    knobs,
+    limit,
+    own_size,
+    owner,
+    owners,
+    refused,
+)
+from inside.net import sysctl
+from inside.suite import ROOT, metric, wait_for
+
+
+@inside(modules=MM)
+def test_the_least_important_gives_back_first() -> None:
+    own = own_size()
+    low_gain, high_gain = limit(10) - own, limit(0) - own
+    budget = (low_gain + high_gain) * 9 // 10 >> 10
+    with owners(10, 5, 0) as (low, middle, high), knobs(budget=budget):
+        low.flood(FULL)
+        await_size(low, limit(10))
+        low.numbers()
+        # It fits beside the low one no more, who does not use what it has.
+        sent = high.fill(limit(0))
+        await_size(high, limit(0), 5)
+        assert high.drops() == 0
+        assert low.size() < limit(10)
+        assert granted() <= budget << 10
+        assert high.numbers() == (sent, True)
+        high.flood(FULL)
+        # Everything is used by now: nobody takes from an equal or a better one.
+        before = refused()["budget"]
+        middle.flood(FULL)
+        low.flood(FULL)
+        wait_for(lambda: refused()["budget"] > before, 5)
+        assert high.size() == limit(0)
+        assert "raise budget" in (ROOT / "status").read_text()
+
+
+@inside(modules=MM)
+def test_what_is_full_and_not_read_makes_room_for_the_more_important() -> None:
+    """Of two such the less important one first; what waits in them is not lost."""
+    own = own_size()
+    budget = (limit(10) - own + limit(5) - own) >> 10
+    with owners(10, 5, 0) as (low, middle, high), knobs(budget=budget):
+        sent = [low.fill(limit(10)), middle.fill(limit(5))]
+        # To the byte, but for what the budget is short of as it is told in KiB.
+        assert low.size() == limit(10)
+        assert middle.size() > limit(5) - 1024
+        high.flood(FULL)
+
+        def as_far_as_it_goes() -> bool:
+            high.flood(10)
+            return high.size() - own > (budget << 10) * 7 // 8
+
+        wait_for(as_far_as_it_goes, 5)
+        assert low.size() == own
+        assert middle.size() < limit(5)
+        assert granted() <= budget << 10
+        assert [one.numbers() for one in (low, middle)] == [(number, True) for number in sent]
+
+
+@inside(modules=MM)
+def test_the_budget_is_never_exceeded() -> None:
+    own = own_size()
+    for budget in (1, 7, 100, 333):
+        with knobs(budget=budget), owners(*range(-20, 20, 5)) as all_of_them:
+            top = 0
+            for _ in range(15):
+                one = random.choice(all_of_them)
+                one.flood(random.randrange(1000))
+                if random.random() < 0.4:
+                    random.choice(all_of_them).numbers()
+                sizes = [one.size() for one in all_of_them]
+                top = max(top, sum(sizes) - own * len(sizes))
+                assert granted() <= budget << 10
+            assert top <= budget << 10
+        wait_for(lambda: granted() == 0, 2)
+
+
+@inside(modules=MM)
+def test_a_budget_that_is_lowered_is_kept_soon() -> None:
+    own = own_size()
+    with owners(5, 0) as (low, high):
+        for one in (low, high):
+            one.flood(FULL)
+        await_size(high, limit(0))
+        await_size(low, limit(5))
+        with knobs(budget=(limit(0) - own) >> 10):
+            wait_for(lambda: granted() <= limit(0) - own, 2)
+            # Both are full, but for less than a packet: the less important one loses what it has.
+            assert own <= low.size() < own + 1024
+            assert limit(0) - 1024 < high.size() <= limit(0)
+        assert given_back()["reclaimed"] > 0
+
+
+@inside(modules=MM)
+def test_the_default_budget_is_a_part_of_memory() -> None:
+    (total,) = re.findall(r"^MemTotal: +(\d+) kB", Path("/proc/meminfo").read_text(), re.MULTILINE)
+    share = metric("packetflow_mm_budget_bytes")[""] / (int(total) << 10)
+    assert 0.02 < share < 0.05
+
+
+@inside(modules=MM)
+def test_the_protocols_memory_is_a_limit_too() -> None:
+    """So large a buffer that what CPUs keep back of the kernel's count does not matter."""
+    own, pages = 8 << 20, 3000
+    with (
+        sysctl("net.core.rmem_default", str(own)),
+        sysctl("net.ipv4.udp_mem", f"{pages} 1000000 1000000"),
+        knobs(scale=5000),
+        owner() as one,
+    ):
+        before = refused()["memory"]
+        for _ in range(2000):
+            one.sender.send(bytes(8000))
+        # UDP itself refused nothing before its first limit.
+        assert own * 9 // 10 < one.queued() < pages * 4096
+        assert one.size() == own
+        assert refused()["memory"] > before
+        for _ in range(10):
+            assert one.row()["grows"] == "0"
+            time.sleep(0.05)
+        assert "udp_mem" in (ROOT / "status").read_text()
+
+
+@inside(modules=MM)
+def test_the_cgroups_memory_is_a_limit_too() -> None:
+    top = Path("/sys/fs/cgroup")
+    made = top / "small"
+    (top / "cgroup.subtree_control").write_text("+memory")
+    made.mkdir()
+    here = os.getpid()
+    try:
+        (made / "memory.max").write_text("24M")
+        (made / "cgroup.procs").write_text(str(here))
+        with owner() as one, knobs(scale=10_000, budget=4 << 20):
+            before = refused()["memory"]
+            for _ in range(5000):
+                with suppress(OSError):
+                    one.sender.send(bytes(8000))
+            assert own_size() < one.size() < 24 << 20
+            assert refused()["memory"] > before
+    finally:
+        (top / "cgroup.procs").write_text(str(here))
+        wait_for(lambda: not (made / "cgroup.procs").read_text())
+        made.rmdir()
+        (top / "cgroup.subtree_control").write_text("-memory")
