@@ -19,6 +19,7 @@ from inside import Skip
 from inside.suite import early, judging, settle
 
 SO_MEMINFO, SO_RCVBUFFORCE = 55, 33
+UDP_SEGMENT = 103
 SMALL = 1  # SO_RCVBUF: the kernel makes it the least that it allows
 
 Address = tuple[str, int]
@@ -27,6 +28,11 @@ Address = tuple[str, int]
 def ip(commands: str) -> None:
     """Commands for `ip`, one a line, in the current namespace."""
     subprocess.run(["ip", "-batch", "-"], input=commands, text=True, check=True)
+
+
+def nft(rules: str) -> None:
+    """Rules for nftables in the current namespace."""
+    subprocess.run(["nft", "-f", "-"], input=rules, text=True, check=True)
 
 
 def first_namespace(setting: str, value: str) -> str:

@@ -3,7 +3,7 @@
 
 from mutants.mutant import Mutant
 
-B2 = "vm/test_b2.py::"
+B2_ACCOUNT = "vm/test_b2_account.py::"
 OVERLOAD = "vm/test_overload.py::"
 SCHED_RAISED = "vm/test_sched_raised.py::"
 
@@ -13,7 +13,7 @@ MUTANTS = [
         "common/compat/compat.h",
         "return rmem > rcvbuf;",
         "return rmem > rcvbuf / 2;",
-        B2 + "test_the_same_packets_are_received_as_on_stock",
+        B2_ACCOUNT + "test_the_same_packets_are_received_as_on_stock",
         kernel="6.1",
     ),
     Mutant(
@@ -21,7 +21,7 @@ MUTANTS = [
         "common/compat/compat.h",
         "return rmem > rcvbuf;",
         "return rmem <= rcvbuf;",
-        B2 + "test_every_lost_packet_is_accounted_for",
+        B2_ACCOUNT + "test_every_lost_packet_is_accounted_for",
         kernel="6.1",
     ),
     Mutant(
@@ -29,7 +29,7 @@ MUTANTS = [
         "common/compat/compat.h",
         "return rmem > rcvbuf;",
         "return false;",
-        B2 + "test_every_lost_packet_is_accounted_for",
+        B2_ACCOUNT + "test_every_lost_packet_is_accounted_for",
         kernel="6.1",
     ),
     Mutant(
@@ -37,7 +37,7 @@ MUTANTS = [
         "common/compat/compat.h",
         "return rmem && rmem + truesize > rcvbuf;",
         "return rmem > rcvbuf;",
-        B2 + "test_every_lost_packet_is_accounted_for",
+        B2_ACCOUNT + "test_every_lost_packet_is_accounted_for",
         kernel="7.2",
     ),
     Mutant(

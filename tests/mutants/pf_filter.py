@@ -3,8 +3,11 @@
 
 from mutants.mutant import Mutant
 
-B2 = "vm/test_b2.py::"
-UNTOUCHED = "vm/test_untouched.py::"
+B2_ACCOUNT = "vm/test_b2_account.py::"
+B2_ONE_OF_SEVERAL = "vm/test_b2_one_of_several.py::"
+B2_SPARED = "vm/test_b2_spared.py::"
+UNTOUCHED_FOR_OTHERS = "vm/test_untouched_for_others.py::"
+UNTOUCHED_ODD = "vm/test_untouched_odd.py::"
 OVERLOAD = "vm/test_overload.py::"
 HARM = "vm/test_harm.py::"
 MOVED = "vm/test_containers.py::test_who_has_moved_gets_every_packet"
@@ -15,7 +18,7 @@ MUTANTS = [
         "pf_filter/filter.h",
         "test_bit(local_port, list->local) ||\n\t       ",
         "",
-        B2 + "test_exempt_ports_are_left_to_stock",
+        B2_SPARED + "test_exempt_ports_are_left_to_stock",
     ),
     Mutant(
         "a stream that waits is not noticed",
@@ -30,56 +33,56 @@ MUTANTS = [
         "pf_filter/filter.h",
         "rate < FILTER_REPLY_RATE && ",
         "",
-        B2 + "test_a_flood_is_no_reply_whatever_its_source_port",
+        B2_SPARED + "test_a_flood_is_no_reply_whatever_its_source_port",
     ),
     Mutant(
         "IPv4 destination not checked to be local",
         "pf_filter/classify.c",
         "if (!address_is_local(packet->net, skb->dev, iph->daddr))",
         "if (0)",
-        UNTOUCHED + "test_forwarded_packets",
+        UNTOUCHED_FOR_OTHERS + "test_forwarded_packets",
     ),
     Mutant(
         "IPv6 destination not checked to be local",
         "pf_filter/classify.c",
         "if (!ipv6_chk_addr(packet->net, &ip6h->daddr, skb->dev, 0))",
         "if (0)",
-        UNTOUCHED + "test_forwarded_packets",
+        UNTOUCHED_FOR_OTHERS + "test_forwarded_packets",
     ),
     Mutant(
         "fragments taken for datagrams",
         "pf_filter/classify.c",
         " || ip_is_fragment(iph)",
         "",
-        UNTOUCHED + "test_fragments",
+        UNTOUCHED_ODD + "test_fragments",
     ),
     Mutant(
         "IP options taken for a UDP header",
         "pf_filter/classify.c",
         "iph->ihl != sizeof(*iph) / 4 || ",
         "",
-        UNTOUCHED + "test_ip_options",
+        UNTOUCHED_ODD + "test_ip_options",
     ),
     Mutant(
         "extension headers taken for a UDP header",
         "pf_filter/classify.c",
         "if (ip6h->nexthdr != IPPROTO_UDP)",
         "if (0)",
-        UNTOUCHED + "test_extension_headers",
+        UNTOUCHED_ODD + "test_extension_headers",
     ),
     Mutant(
         "what is sent to all taken for one receiver's",
         "pf_filter/classify.c",
         "if (skb->pkt_type != PACKET_HOST)",
         "if (0)",
-        UNTOUCHED + "test_several_receivers",
+        UNTOUCHED_FOR_OTHERS + "test_several_receivers",
     ),
     Mutant(
         "lengths not checked",
         "pf_filter/classify.c",
         "if (length < sizeof(*uh) || length > skb->len - offset)",
         "if (0)",
-        UNTOUCHED + "test_malformed_packets_are_left_to_stock",
+        UNTOUCHED_ODD + "test_malformed_packets_are_left_to_stock",
     ),
     Mutant(
         "tunnels taken for processes",
@@ -87,56 +90,56 @@ MUTANTS = [
         "if (READ_ONCE(udp_sk(packet->sk)->encap_type) ||"
         " READ_ONCE(udp_sk(packet->sk)->encap_rcv))",
         "if (0)",
-        UNTOUCHED + "test_a_socket_with_a_tunnel_protocol_of_its_own_is_the_kernels",
+        UNTOUCHED_FOR_OTHERS + "test_a_socket_with_a_tunnel_protocol_of_its_own_is_the_kernels",
     ),
     Mutant(
         "bridged frames looked up",
         "pf_filter/classify.c",
         " || nf_bridge_info_exists(skb)",
         "",
-        UNTOUCHED + "test_bridged_frames",
+        UNTOUCHED_FOR_OTHERS + "test_bridged_frames",
     ),
     Mutant(
         "a VRF's packets looked up in the default VRF",
         "pf_filter/classify.c",
         " || netif_is_l3_slave(state->in)",
         "",
-        UNTOUCHED + "test_a_receiver_in_a_vrf",
+        UNTOUCHED_FOR_OTHERS + "test_a_receiver_in_a_vrf",
     ),
     Mutant(
         "proxied packets looked up anew",
         "pf_filter/classify.c",
         "skb->sk || ",
         "",
-        UNTOUCHED + "test_a_transparent_proxy_keeps_its_packets",
+        UNTOUCHED_FOR_OTHERS + "test_a_transparent_proxy_keeps_its_packets",
     ),
     Mutant(
         "hooked before destination NAT",
         "pf_filter/hook.c",
         "NF_IP_PRI_NAT_DST + 1",
         "NF_IP_PRI_NAT_DST - 1",
-        UNTOUCHED + "test_a_port_published_by_destination_nat",
+        UNTOUCHED_FOR_OTHERS + "test_a_port_published_by_destination_nat",
     ),
     Mutant(
         "packets of virtual services taken for the host's",
         "pf_filter/classify.c",
         "if (ipvs_serves(state))",
         "if (0)",
-        UNTOUCHED + "test_virtual_services",
+        UNTOUCHED_FOR_OTHERS + "test_virtual_services",
     ),
     Mutant(
         "a group's program not heeded",
         "pf_filter/classify.c",
         "group && rcu_access_pointer(group->prog)",
         "false",
-        B2 + "test_a_group_with_a_program_is_dropped_for_only_if_all_are_full",
+        B2_ONE_OF_SEVERAL + "test_a_group_with_a_program_is_dropped_for_only_if_all_are_full",
     ),
     Mutant(
         "a super-packet counted as one",
         "pf_filter/classify.c",
         "return shinfo->gso_segs ?: DIV_ROUND_UP(size, shinfo->gso_size);",
         "return 1;",
-        B2 + "test_a_super_packet_counts_as_the_packets_it_carries",
+        B2_ACCOUNT + "test_a_super_packet_counts_as_the_packets_it_carries",
     ),
     Mutant(
         "packets are looked at on every CPU",
@@ -150,14 +153,14 @@ MUTANTS = [
         "pf_filter/hook.c",
         "== FILTER_MODE_OBSERVE) {",
         "== FILTER_MODE_OBSERVE + 1) {",
-        B2 + "test_observe_counts_and_drops_nothing",
+        B2_SPARED + "test_observe_counts_and_drops_nothing",
     ),
     Mutant(
         "a drop for a full socket called another",
         "pf_filter/act.c",
         "SKB_DROP_REASON_SOCKET_RCVBUFF",
         "SKB_DROP_REASON_CPU_BACKLOG",
-        B2 + "test_a_drop_is_seen_by_reason_and_place",
+        B2_ACCOUNT + "test_a_drop_is_seen_by_reason_and_place",
     ),
     Mutant(
         "two causes share a place",
@@ -171,14 +174,14 @@ MUTANTS = [
         "pf_filter/act.c",
         "pflow_udp_stats_add(packet->home, packet->v4, UDP_MIB_INERRORS, packet->packets);",
         "",
-        B2 + "test_every_lost_packet_is_accounted_for",
+        B2_ACCOUNT + "test_every_lost_packet_is_accounted_for",
     ),
     Mutant(
         "the socket not told of early drops",
         "pf_filter/act.c",
         "pflow_sk_drops_add(packet->sk, packet->packets);",
         "(void)packet;",
-        B2 + "test_every_lost_packet_is_accounted_for",
+        B2_ACCOUNT + "test_every_lost_packet_is_accounted_for",
     ),
     Mutant(
         "nothing is owed to a socket",

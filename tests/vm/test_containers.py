@@ -17,7 +17,19 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from inside import inside, mark
-from inside.net import SMALL, Namespace, Peer, Pressure, drain, drops, ip, pressure, udp, udp_errors
+from inside.net import (
+    SMALL,
+    Namespace,
+    Peer,
+    Pressure,
+    drain,
+    drops,
+    ip,
+    nft,
+    pressure,
+    udp,
+    udp_errors,
+)
 from inside.suite import begin, dropped, early, entry, observed, passed, setting, wait_for
 
 PORT = 5000
@@ -26,10 +38,6 @@ APART = 0.05  # seconds; longer than from one traced packet to the next
 LARGE = 4 << 20
 SERVICE4, SERVICE6 = "10.50.0.9", "fd50::9"
 PACKET = b"x" * 300
-
-
-def nft(rules: str) -> None:
-    subprocess.run(["nft", "-f", "-"], input=rules, text=True, check=True)
 
 
 RTM_NEWROUTE, RTM_NEWNEIGH, RTM_NEWRULE = 24, 28, 32

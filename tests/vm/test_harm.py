@@ -14,12 +14,11 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 
 from inside import inside, mark
-from inside.net import SMALL, Peer, drain, drops, udp
+from inside.net import SMALL, UDP_SEGMENT, Peer, drain, drops, udp
 from inside.scheduling import attending, running, spin
 from inside.suite import entry, passed, pressed
 
 SECONDS = 8.0
-UDP_SEGMENT = 103
 PPS = 1000  # to who might be shed; far from what a guest can take
 PACKET = b"x" * 200
 

@@ -1,0 +1,114 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""B2: what is left to stock, since it is told so, or since looking does not pay."""
+
+import time
+
+from inside import Skip, inside, mark
+from inside.net import SMALL, datagram, drain, drops, port_of, pressure, udp
+from inside.paths import path
+from inside.suite import dropped, early, observed, passed, set_knob, wait_for
+
+RATE = 1500  # packets/s, of which it matters whether they are looked at
+BUFFER = 20_000  # bytes; some twenty small packets
+
+
+@inside()
+def test_where_looking_does_not_pay_the_cpu_rests_from_it() -> None:
+    """One packet of some twenty is lost: all the looking would cost more than it saves."""
+    receiver, send, _keep = path("veth4", rcvbuf=BUFFER)
+    fit = 0
+    while not drops(receiver):
+        send(datagram(fit, 100))
+        fit += 1
+    assert fit >= 16
+    drain(receiver)
+    sent, looked, begin = 0, passed()["judged"], time.monotonic()
+    while time.monotonic() < begin + 4:
+        for number in range(fit):
+            send(datagram(number, 100))
+        sent += fit
+        drain(receiver)
+    looked = passed()["judged"] - looked
+    if sent < 4 * RATE:
+        raise Skip("too slow to send so much that looking at it costs anything")
+    assert 0 < looked < sent / 2
+    # And looks again: what nobody reads is dropped early before long.
+    before = early(receiver)
+    wait_for(lambda: send(datagram(0, 100)) and early(receiver) > before + 10)
+
+
+@inside(filter={"mode": "observe"})
+def test_observe_counts_and_drops_nothing() -> None:
+    receiver, send, _keep = path("veth4")
+    for number in range(200):
+        send(datagram(number, 100))
+    assert early(receiver) == 0
+    assert sum(dropped().values()) == 0
+    # The first drop is what raised the pressure.
+    assert observed()["socket_full"] == drops(receiver) - 1 > 150
+    assert len(drain(receiver)) + drops(receiver) == 200
+
+
+@inside()
+def test_switched_off_it_drops_nothing() -> None:
+    receiver, send, _keep = path("veth4")
+    set_knob("enable", 0)
+    for number in range(200):
+        send(datagram(number, 100))
+    assert len(drain(receiver)) + drops(receiver) == 200
+    set_knob("enable", 1)
+    assert sum(dropped().values()) == 0
+    assert sum(observed().values()) == 0
+
+
+@inside(filter={"exempt": "7000-7009"})
+def test_exempt_ports_are_left_to_stock() -> None:
+    with pressure() as other:
+        exempt = udp("127.0.0.1", 7005, SMALL)
+        sender = udp()
+        for number in range(100):
+            other.again()
+            sender.sendto(datagram(number, 100), ("127.0.0.1", 7005))
+        assert drops(exempt) > 50
+        assert early(exempt) == 0
+        assert passed()["exempt"] == 100
+        assert other.early() == dropped()["socket_full"] > 0
+
+
+@mark.parametrize(("address", "port"), [("127.0.0.1", 68), ("::1", 546)])
+@inside()
+def test_a_dhcp_client_is_exempt(address: str, port: int) -> None:
+    with pressure() as other:
+        client, server = udp(address, port, SMALL), udp(address)
+        for number in range(100):
+            other.again()
+            server.sendto(datagram(number, 100), (address, port))
+        assert drops(client) > 50
+        assert early(client) == 0
+        assert passed()["exempt"] == 100
+
+
+@mark.parametrize(("address", "port"), [("127.0.0.1", 53), ("127.0.0.1", 123), ("::1", 53)])
+@inside()
+def test_replies_to_a_client_are_exempt(address: str, port: int) -> None:
+    with pressure() as other:
+        client, server = udp(address, 0, SMALL), udp(address, port)
+        for number in range(20):
+            other.again()
+            server.sendto(datagram(number, 1000), (address, port_of(client)))
+        assert drops(client) > 0
+        assert early(client) == 0
+
+
+@inside()
+def test_a_flood_is_no_reply_whatever_its_source_port() -> None:
+    client, server = udp("127.0.0.1", 0, SMALL), udp("127.0.0.1", 53)
+    to = client.getsockname()
+
+    def flooded() -> int:
+        until = time.monotonic() + 0.5
+        while time.monotonic() < until:
+            server.sendto(b"x", to)
+        return early(client)
+
+    wait_for(flooded)
