@@ -46,19 +46,8 @@ from experiments.measure import (
 )
 from experiments.result import Json, closing_json, columns, heading, largest_gap, spread, subject
 from rig.guest import Guest
-from rig.traffic import (
-    LIGHT,
-    BulkReceiver,
-    Flood,
-    Flow,
-    Received,
-    Receiver,
-    Sent,
-    StreamReceiver,
-    Streams,
-    send_streams,
-    sender,
-)
+from rig.streams import BulkReceiver, StreamReceiver, Streams, send_streams
+from rig.traffic import LIGHT, Flood, Flow, Received, Receiver, Sent, sender
 
 SIZE = 256
 FIRST, OTHERS = 5000, (5001, 5002, 5003)

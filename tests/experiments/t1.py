@@ -39,7 +39,8 @@ from experiments.competitors import Competitors
 from experiments.measure import cpu_time
 from experiments.result import Json, columns, heading, noise, subject
 from rig.guest import Guest
-from rig.traffic import StreamReceived, StreamReceiver, send_streams, sender
+from rig.streams import StreamReceived, StreamReceiver, send_streams
+from rig.traffic import sender
 
 PORTS = (5000, 5001, 5002)
 NICES = (0, 5, 10)

@@ -43,7 +43,8 @@ from experiments.result import Json, columns, heading, noise, subject
 from experiments.settings import FOUR_MIB, TcpBuffers
 from experiments.t1 import stock_rows
 from rig.guest import Guest
-from rig.traffic import BulkReceiver, send_bulk, sender, unlimited
+from rig.streams import BulkReceiver, send_bulk, unlimited
+from rig.traffic import sender
 
 PORTS = (5000, 5001)
 NICES = (0, 10)

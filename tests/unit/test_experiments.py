@@ -13,7 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rig.guest import Guest
 from rig.kernels import Kernel
-from rig.traffic import Received, StreamReceived, parse_iperf3_server
+from rig.streams import StreamReceived
+from rig.traffic import Received, parse_iperf3_server
 
 METRICS = """\
 # TYPE packetflow_filter_dropped counter

@@ -17,7 +17,8 @@ from experiments.measure import await_quiet, lost
 from inside.suite import unexplained
 from rig.guest import Guest
 from rig.slowed import slowed
-from rig.traffic import LIGHT, Flow, Received, StreamReceiver, send_streams, sender
+from rig.streams import StreamReceiver, send_streams
+from rig.traffic import LIGHT, Flow, Received, sender
 
 pytestmark = pytest.mark.counted
 
