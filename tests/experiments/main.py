@@ -29,6 +29,7 @@ from experiments import (
     t1,
     t1b,
     trace,
+    trace_picture,
     u1,
     web,
 )
@@ -420,7 +421,7 @@ def run_trace(options: argparse.Namespace) -> None:
     with runner.booted(kernel(options.kernel), runner.Clock(), say, options.cpus) as guest:
         found = trace.run(guest, setup, say)
     keep(options, found)
-    trace.picture(found, options.picture)
+    trace_picture.picture(found, options.picture)
 
 
 def run_demo(options: argparse.Namespace) -> None:

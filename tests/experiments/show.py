@@ -18,7 +18,7 @@ from experiments import (
     sweep,
     t1,
     t1b,
-    trace,
+    trace_table,
     web,
 )
 
@@ -32,7 +32,7 @@ TABLES = {
     "T1b": t1b.table,
     "V1": shares.table,
     "onset": onset.table,
-    "trace": trace.table,
+    "trace": trace_table.table,
     "U1-drops": result.drop_table,
     **dict.fromkeys(mixed.EXPERIMENTS, mixed.table),
     **dict.fromkeys(real.EXPERIMENTS, real.table),

@@ -7,9 +7,6 @@ taken by name, so that there may be more of them. What is printed as LEVEL.SHARE
 is below the level is held at the floor, of who is on it so many of 65536 are shed. All other
 shares are of 65536 too.
 
-A cut's *reach* is told in receivers, from the least important up: 1.5 where all is shed of the
-last, and half of the one before. Whom the trace does not show does not count.
-
 W1's answers are counted by the write calls of nginx, of which each is one.
 
 JSON, every time in seconds since the sending began:
@@ -34,25 +31,16 @@ JSON, every time in seconds since the sending began:
 
 from __future__ import annotations
 
-import itertools
 import re
-import textwrap
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
-from pathlib import Path
-from statistics import fmean
-from typing import Any
 
 from experiments import containers, services, u1, web
 from experiments.arms import Arm
-from experiments.chart import INK, PALE, bare, save
 from experiments.measure import measure
-from experiments.result import Json, heading, subject
+from experiments.result import Json, heading
 from experiments.settings import Early
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 from rig.guest import OTHERS, Guest
 from rig.traffic import LIGHT, Flow
 
@@ -60,15 +48,11 @@ ABOUT = "what the controllers see and do over time, under the load of U1 or W1"
 ARM = "filter"
 SECONDS = 2.0
 SAMPLE_MS = 50  # of what is received
-STEP = 0.2  # seconds of a line of the table
-PAUSE = 0.1  # so long without an event is drawn as nothing
 TRACING = "/sys/kernel/tracing"
 EVENTS = f"{TRACING}/events/packetflow"
 NAMES = ("control", "receiver")
 BUFFER_KB = 16384
 ONE = 65536
-# Of packetflow:control, what is no signal; nor is what is told in microseconds.
-KNOWN = {"at", "cpu", "idle", "softirq", "asking"}
 LINE = re.compile(r"^.*-\d+ +\[\d+\] +\S+ +(?P<at>\d+\.\d+): (?P<name>\w+): (?P<fields>.*)$")
 FIELD = re.compile(r"(\w+)=(\d+)(?:\.(\d+))?(?=\s|$)")
 
@@ -262,269 +246,3 @@ def result_json(guest: Guest, setup: Setup, traced: Traced, start: float) -> Jso
         "control": named("control"),
         "receivers": named("receiver"),
     }
-
-
-# What is shown of it
-
-
-def reach(cut: float, ranks: Iterable[int]) -> float:
-    """How many receivers it sheds, of these ranks; a level has two to a rank, the upper for who
-    is elected."""
-    level, share = int(cut), cut % 1
-    passed = 0.0
-    for rank in ranks:
-        if level > 2 * rank + 1:
-            passed += 1
-        elif level >= 2 * rank:
-            passed += share
-    return passed
-
-
-def ranks(result: Json) -> dict[int, int]:
-    """Each process that was seen to receive, and the rank that it mostly had."""
-    seen: dict[int, list[float]] = defaultdict(list)
-    for one in result["receivers"]:
-        seen[int(one["pid"])].append(one["rank"])
-    return {pid: int(max(set(had), key=had.count)) for pid, had in seen.items()}
-
-
-def ranked(result: Json) -> list[int]:
-    """The receivers' ranks: as seen; else as their nice level has it among those seen."""
-    seen = ranks(result)
-    return [seen[pid] for pid in result["pids"] if pid in seen]
-
-
-def signals(result: Json) -> list[str]:
-    """Fields of the control events that are shares of something, and not known otherwise."""
-    most: dict[str, float] = {}
-    for one in result["control"]:
-        for name, value in one.items():
-            most[name] = max(most.get(name, 0.0), value)
-    apart = KNOWN | set(result["cuts"])
-    return [
-        name
-        for name, value in most.items()
-        if name not in apart and not name.endswith("_us") and value <= ONE
-    ]
-
-
-def others(result: Json) -> list[str]:
-    """Further fields of the control events."""
-    apart = {"at", "cpu", "idle", "softirq", *result["cuts"]}
-    first = result["control"][0] if result["control"] else {}
-    return [name for name in first if name not in apart]
-
-
-def labels(result: Json) -> list[str]:
-    """Each receiver's."""
-    names = [f"nice {nice}" for nice in result["nices"]]
-    if result["load"] == "W1":
-        names[0] = "nginx"
-    return names
-
-
-def rates(samples: Sequence[Sequence[float]]) -> list[tuple[float, float, float]]:
-    """(from, to, a second) of each gap between samples."""
-    return [
-        (a[0], b[0], (b[1] - a[1]) / (b[0] - a[0]))
-        for a, b in itertools.pairwise(samples)
-        if b[0] > a[0]
-    ]
-
-
-def between(samples: Sequence[Sequence[float]], begin: float, end: float) -> float:
-    """A second in that time, each gap by its share of it."""
-    return sum(rate * max(0.0, min(end, b) - max(begin, a)) for a, b, rate in rates(samples)) / (
-        end - begin
-    )
-
-
-def percent(rows: Sequence[dict[str, float]], name: str) -> str:
-    return f"{fmean(row[name] for row in rows) * 100 / ONE:3.0f}" if rows else "  -"
-
-
-def table(result: Json) -> str:
-    """One line for every STEP."""
-    title = f"{subject(result)}: {result['load']}, {result['arm']}"
-    title += "".join(f", {knob}={value}" for knob, value in result["set"].items())
-    title += f", {result['pps'] / 1e3:g} kpps to each"
-    if result["off"]:
-        title += f", {'all' if result['together'] else 'floods'} on for {result['on']:g} s "
-        title += f"and off for {result['off']:g} s"
-    got = "/".join(f"{pps / 1e3:.1f}" for pps in result["received_pps"])
-    title += f"; received {got} kpps in all, {result['idle']:.0%} idle"
-    if result["overwritten"]:
-        title += f"; {result['overwritten']} events are missing"
-    heads = ", ".join(labels(result))
-    below = f"seconds | kpps of {heads} | by CPU: idle, softirq percent; "
-    below += f"cuts as LEVEL.SHARE (reach in receivers); {', '.join(others(result))} | "
-    below += "by thread: run, wait, sleep percent @CPU"
-    return "\n".join([title, below, *lines(result)])
-
-
-def lines(result: Json) -> Iterator[str]:
-    step = 0
-    control, threads = binned(result["control"], "cpu"), binned(result["receivers"], "pid")
-    names = dict(zip(result["pids"], labels(result), strict=True))
-    all_ranks = ranked(result)
-    while step * STEP < result["seconds"]:
-        begin = step * STEP
-        kpps = (between(one, begin, begin + STEP) / 1e3 for one in result["received"])
-        parts = [f"{begin:5.1f} | {' '.join(f'{one:5.2f}' for one in kpps)}"]
-        for (_, cpu), rows in sorted(one for one in control.items() if one[0][0] == step):
-            parts.append(of_cpu(result, cpu, rows, all_ranks))
-        for (_, pid), rows in sorted(one for one in threads.items() if one[0][0] == step):
-            sleep = ONE - fmean(row["run"] + row["wait"] for row in rows)
-            parts.append(
-                f"{names.get(pid, f'pid {pid}')} r{percent(rows, 'run')} w{percent(rows, 'wait')} "
-                f"s{max(sleep, 0) * 100 / ONE:3.0f} @{fmean(row['cpu'] for row in rows):.1f}"
-            )
-        yield " | ".join(parts)
-        step += 1
-
-
-def of_cpu(result: Json, cpu: int, rows: Sequence[dict[str, float]], all_ranks: list[int]) -> str:
-    """One processor's part of a line."""
-    text = f"c{cpu} idle{percent(rows, 'idle')} sirq{percent(rows, 'softirq')}"
-    for cut in result["cuts"]:
-        at = rows[-1][cut]
-        text += f" {cut} {int(at)}.{round(at % 1 * ONE):05d} ({reach(at, all_ranks):.2f})"
-    for name in others(result):
-        text += f" {name} {fmean(row.get(name, 0) for row in rows):.0f}"
-    return text
-
-
-def binned(rows: Sequence[dict[str, float]], key: str) -> dict[tuple[int, int], list[Any]]:
-    """By step, and what the key is."""
-    found: dict[tuple[int, int], list[Any]] = defaultdict(list)
-    for row in rows:
-        found[int(row["at"] // STEP), int(row[key])].append(row)
-    return found
-
-
-# As a picture
-
-
-def picture(result: Json, paths: Sequence[Path]) -> None:
-    """Into every path by its suffix."""
-    if paths:
-        save(compose(result), paths)
-
-
-def compose(result: Json) -> Figure:
-    """One panel above the other, all of the same time."""
-    count = len(result["pids"])
-    heights = [2.4, 1.8, 1.8, 1.8, *[1.0] * count]
-    figure = Figure(figsize=(12.4, 1.4 + sum(heights) + 0.25 * len(heights)), layout="constrained")
-    panels = figure.subplots(len(heights), 1, sharex=True, height_ratios=heights)
-    received, cuts, signal, cpus, *threads = panels
-    draw_received(received, result)
-    draw_cuts(cuts, result)
-    draw_control(signal, result, signals(result), "signals, percent")
-    draw_control(cpus, result, ["idle", "softirq"], "processor, percent")
-    for i, panel in enumerate(threads):
-        draw_thread(panel, result, i)
-    for panel in panels:
-        shade(panel, result)
-        panel.grid(axis="both", color=PALE, linewidth=0.6)
-        bare(panel)
-        panel.set_ylim(bottom=0)
-    panels[-1].set_xlim(0, result["seconds"])
-    panels[-1].set_xlabel("seconds since the sending began")
-    title = "\n".join(textwrap.wrap(table(result).splitlines()[0], 150))
-    figure.suptitle(title, x=0.01, ha="left", fontsize=11, color=INK)
-    return figure
-
-
-def shade(panel: Axes, result: Json) -> None:
-    """While the floods are on, where they go off."""
-    begin = 0.0
-    while result["off"] and begin < result["seconds"]:
-        panel.axvspan(begin, begin + result["on"], color=PALE, alpha=0.4, linewidth=0, zorder=-1)
-        begin += result["on"] + result["off"]
-
-
-def legend(panel: Axes) -> None:
-    if panel.get_legend_handles_labels()[0]:
-        panel.legend(frameon=False, loc="center left", bbox_to_anchor=(1, 0.5), fontsize=9)
-
-
-def draw_received(panel: Axes, result: Json) -> None:
-    for i, (label, samples) in enumerate(zip(labels(result), result["received"], strict=True)):
-        found = rates(samples)
-        at = [(a + b) / 2 for a, b, _ in found]
-        panel.plot(
-            at, [rate / 1e3 for *_, rate in found], color=COLOURS[i % len(COLOURS)], label=label
-        )
-    panel.axhline(result["pps"] / 1e3, color=INK, linewidth=1, linestyle=(0, (4, 3)))
-    panel.set_title("received, thousand a second", loc="left", fontsize=10)
-    legend(panel)
-
-
-def whole(rows: Sequence[dict[str, float]]) -> Iterator[dict[str, float]]:
-    """With an empty row wherever nothing was recorded for a while, which breaks a line."""
-    last = None
-    for row in rows:
-        if last is not None and row["at"] - last > PAUSE:
-            yield dict.fromkeys(row, float("nan"))
-        yield row
-        last = row["at"]
-
-
-def by_cpu(result: Json) -> dict[int, list[dict[str, float]]]:
-    found: dict[int, list[dict[str, float]]] = defaultdict(list)
-    for row in result["control"]:
-        found[int(row["cpu"])].append(row)
-    return {cpu: list(whole(rows)) for cpu, rows in sorted(found.items())}
-
-
-STYLES = ("-", "--", ":", "-.")  # of processors
-COLOURS = ("#0b6e99", "#d98324", "#7a5195", "#4c956c", "#b42318", "#57606a")
-
-
-def draw_cuts(panel: Axes, result: Json) -> None:
-    all_ranks = ranked(result)
-    for style, (cpu, rows) in zip(
-        STYLES * len(result["control"]), by_cpu(result).items(), strict=False
-    ):
-        for colour, cut in zip(COLOURS, result["cuts"], strict=False):
-            panel.plot(
-                [row["at"] for row in rows],
-                [reach(row[cut], all_ranks) if row[cut] == row[cut] else row[cut] for row in rows],
-                style, color=colour, label=f"{cut}, CPU {cpu}",
-            )  # fmt: skip
-    panel.set_title("how many receivers the cuts shed, the last first", loc="left", fontsize=10)
-    panel.set_ylim(0, max(len(all_ranks), 1))
-    legend(panel)
-
-
-def draw_control(panel: Axes, result: Json, names: Sequence[str], title: str) -> None:
-    """Fields of the control events, as shares."""
-    for style, (cpu, rows) in zip(
-        STYLES * len(result["control"]), by_cpu(result).items(), strict=False
-    ):
-        for colour, name in zip(COLOURS, names, strict=False):
-            panel.plot(
-                [row["at"] for row in rows],
-                [row.get(name, float("nan")) * 100 / ONE for row in rows],
-                style, color=colour, label=f"{name}, CPU {cpu}", linewidth=1,
-            )  # fmt: skip
-    panel.set_title(title, loc="left", fontsize=10)
-    panel.set_ylim(0, 100)
-    legend(panel)
-
-
-def draw_thread(panel: Axes, result: Json, i: int) -> None:
-    """What one receiver does with its time."""
-    pid = result["pids"][i]
-    rows = list(whole([row for row in result["receivers"] if row["pid"] == pid]))
-    at = [row["at"] for row in rows]
-    run = [row["run"] * 100 / ONE for row in rows]
-    wait = [row["wait"] * 100 / ONE for row in rows]
-    if rows:
-        panel.stackplot(
-            at, run, wait, labels=["runs", "waits"], colors=["#4c956c", "#d98324"], linewidth=0
-        )
-    panel.set_title(f"{labels(result)[i]}: runs, waits, sleeps", loc="left", fontsize=10)
-    panel.set_ylim(0, 100)
-    legend(panel)

@@ -2,7 +2,7 @@
 """trace: the events as they are read, and what is shown of them."""
 
 import pytest
-from experiments import show, trace
+from experiments import show, trace, trace_picture, trace_table
 from experiments.measure import Load
 from experiments.result import Json
 from rig.traffic import Flow
@@ -43,12 +43,12 @@ def test_what_was_overwritten_is_told() -> None:
 
 def test_a_cuts_reach_counts_receivers_from_the_last() -> None:
     ranks = [20, 15, 10]
-    assert trace.reach(0, ranks) == 0
-    assert trace.reach(20.25, ranks) == 0.25
-    assert trace.reach(21.25, ranks) == 0.25  # elected
-    assert trace.reach(30.5, ranks) == 1.5
-    assert trace.reach(35, ranks) == 2
-    assert trace.reach(50, ranks) == 3
+    assert trace_table.reach(0, ranks) == 0
+    assert trace_table.reach(20.25, ranks) == 0.25
+    assert trace_table.reach(21.25, ranks) == 0.25  # elected
+    assert trace_table.reach(30.5, ranks) == 1.5
+    assert trace_table.reach(35, ranks) == 2
+    assert trace_table.reach(50, ranks) == 3
 
 
 def result() -> Json:
@@ -94,18 +94,18 @@ def test_every_line_is_of_a_step_of_time() -> None:
 
 def test_a_rate_takes_of_each_gap_what_is_its_share() -> None:
     samples = [[0.0, 0], [1.0, 10], [2.0, 40]]
-    assert trace.between(samples, 0.5, 1.5) == pytest.approx(20)
-    assert trace.between(samples, 2.0, 3.0) == 0
+    assert trace_table.between(samples, 0.5, 1.5) == pytest.approx(20)
+    assert trace_table.between(samples, 2.0, 3.0) == 0
 
 
 def test_signals_are_shares_and_no_cuts_nor_times() -> None:
-    assert trace.signals(result()) == ["share"]
+    assert trace_table.signals(result()) == ["share"]
 
 
 def test_a_picture_can_be_drawn_with_and_without_events() -> None:
     made = result()
-    assert len(trace.compose(made).axes) == 4 + 2
-    assert trace.compose({**made, "control": [], "receivers": [], "cuts": []})
+    assert len(trace_picture.compose(made).axes) == 4 + 2
+    assert trace_picture.compose({**made, "control": [], "receivers": [], "cuts": []})
 
 
 def test_the_first_may_be_sent_steadily_beside_floods_that_go_on_and_off() -> None:
