@@ -77,7 +77,7 @@ MUTANTS = [
     ),
     Mutant(
         "a burst taken for a queue that stands",
-        "common/overload.c",
+        "common/signals.c",
         "now - load->chain_start > STANDING_NS",
         "true",
         "vm/test_quiet.py::test_a_burst_is_no_overload",
