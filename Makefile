@@ -127,11 +127,15 @@ demo: ## show what the modules do, as table and picture, in 3 to 5 minutes (KERN
 	@tests/experiments/demo --kernel $(or $(KERNEL),6.12) --tool $(TOOL)
 	@echo "demo: done in $$(($$(date +%s) - $(BEGIN))) s, all told"
 
-test: modules ## run all tests (KERNELS= for other kernels or one, PYTEST= for its options)
+test: modules ## run the quick set of tests, in about 50 minutes (KERNELS= for other kernels or one, PYTEST= for its options)
+	@echo "test: about 50 minutes on two processors without KVM; make test-full takes hours"
+	tests/run --kernel "$(KERNELS)" --quick $(PYTEST)
+
+test-full: modules ## run all tests, in some hours (KERNELS=, PYTEST=)
 	tests/run --kernel "$(KERNELS)" $(PYTEST)
 
-test-all: setup ## run all tests on all kernels that Debian's archive has
-	kernels=$$(tools/kernel --list) && $(MAKE) test KERNELS="$$kernels"
+test-all: setup ## run all tests on all kernels that Debian's archive has, in a day or so
+	kernels=$$(tools/kernel --list) && $(MAKE) test-full KERNELS="$$kernels"
 
 test-release: modules ## run them as for a release: 10 million packets, 200 cycles, 30 minutes of all at once (KERNELS=)
 	tests/run --kernel "$(KERNELS)" --packets 10000000 --frames 10000000 --inputs 100000 \
@@ -169,4 +173,4 @@ help: ## this list
 	@sed -n '/^## /{N;s/^## \(.*\)\n\([A-Z_]*\).*/  \2\t\1/p}' $(MAKEFILE_LIST) | expand -t 19
 
 .PHONY: all install install-tools uninstall sign dkms-install dkms-remove deb rpm test-packages setup modules demo \
-	test test-all test-release test-debug mutate bench cost lint check clean help
+	test test-full test-all test-release test-debug mutate bench cost lint check clean help

@@ -6,6 +6,7 @@ import random
 import hypothesis
 import pytest
 from rig.kernels import DEBUG, SERIES, kernel, names
+from rig.quick import left_out
 
 # How long a case takes is the host's affair.
 hypothesis.settings.register_profile(
@@ -60,10 +61,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="what such inputs and packets are made from (by chance; shown where a test fails)",
     )
     parser.addoption(
-        "--one-of-each",
-        default="",
-        metavar="KERNELS",
-        help="on these kernels, run each test with the first of its parameters only",
+        "--quick",
+        action="store_true",
+        help="the quick set: what is marked for the full one is left out (tests/rig/quick.py)",
     )
 
 
@@ -88,15 +88,15 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     out: list[pytest.Item] = []
     if set(kernels(config)) <= set(DEBUG):
         out += [item for item in items if "machine" not in getattr(item, "fixturenames", ())]
-    thin = config.getoption("--one-of-each").split(",")
+    quick = config.getoption("--quick")
     seen = set()
     for item in items:
         call = getattr(item, "callspec", None)
         machine = call.params.get("machine") if call else None
+        which = (item.path, getattr(item, "originalname", item.name), machine)
         if machine and machine[0] not in DEBUG and item.get_closest_marker("debug"):
             out.append(item)
-        which = (item.path, getattr(item, "originalname", item.name), machine)
-        if machine and machine[0] in thin and which in seen:
+        elif quick and left_out(item, machine, kernels(config), which in seen):
             out.append(item)
         seen.add(which)
     config.hook.pytest_deselected(items=out)

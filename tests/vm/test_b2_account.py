@@ -31,6 +31,8 @@ from inside.net import (
 from inside.paths import path
 from inside.suite import begin, dropped, early, entries, set_knob, settle, wait_for
 
+pytestmark = mark.ends
+
 TRACING = Path("/sys/kernel/tracing")
 UDP_GRO = 104
 TRIES = 3

@@ -12,6 +12,8 @@ from inside.net import SMALL, SO_RCVBUFFORCE, Peer, datagram, drain, drops, port
 from inside.paths import DEVICE
 from inside.suite import dropped, early
 
+pytestmark = mark.ends
+
 SO_ATTACH_REUSEPORT_CBPF, SO_ATTACH_REUSEPORT_EBPF = 51, 52
 BPF, BPF_PROG_LOAD, BPF_PROG_TYPE_SOCKET_FILTER = 321, 5, 1  # the call on x86-64
 

@@ -8,6 +8,8 @@ from inside.net import SMALL, datagram, drain, drops, port_of, pressure, udp
 from inside.paths import path
 from inside.suite import dropped, early, observed, passed, set_knob, wait_for
 
+pytestmark = mark.ends
+
 RATE = 1500  # packets/s, of which it matters whether they are looked at
 BUFFER = 20_000  # bytes; some twenty small packets
 

@@ -16,6 +16,8 @@ from inside.suite import ROOT, set_knob, setting
 from rig.guest import Guest
 from rig.traffic import LIGHT, Flood, Flow, sender
 
+pytestmark = mark.ends
+
 BATCHED, ALONE = (250_000, 2), (0, 0)
 SOON = 15.0  # seconds; on time it is one or two
 LONG = 2.5  # it would have begun long ago

@@ -139,6 +139,7 @@ def grown_since(before: dict[str, int]) -> dict[str, int]:
     return {name: value - before[name] for name, value in memory().items()}
 
 
+@mark.full
 @mark.cpus(2)
 @mark.timeout(2400)
 @inside(timeout=800, modules=("pf_mm",), pinned=False, mm={"budget": BUDGET >> 10})

@@ -32,6 +32,8 @@ from inside.net import (
 )
 from inside.suite import begin, dropped, early, entry, observed, passed, setting, wait_for
 
+pytestmark = mark.newest
+
 PORT = 5000
 MANY = 200
 APART = 0.05  # seconds; longer than from one traced packet to the next

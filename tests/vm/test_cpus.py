@@ -16,6 +16,8 @@ from inside import inside, mark
 from inside.net import Peer, Worker, drain, port_of, pressure, udp
 from inside.suite import dropped, entry, metric, passed, pressed, wait_for
 
+pytestmark = mark.full
+
 
 def own_sysfs() -> None:
     """See the devices of this namespace in /sys."""

@@ -12,7 +12,7 @@ from rig.kernels import REPO
 from rig.traffic import LIGHT, Flow, sender
 from rig.traffic import programs as built
 
-pytestmark = pytest.mark.counted
+pytestmark = [pytest.mark.counted, pytest.mark.ends]
 
 TOOL = f"{REPO}/tools/packetflow-xdp"
 SUITE = f"{REPO}/tools/packetflow"

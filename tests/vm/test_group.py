@@ -34,6 +34,8 @@ from inside.scheduling import (
 )
 from inside.suite import ROOT, insmod, rmmod, unloaded, wait_for
 
+pytestmark = mark.oldest
+
 PROGRAM = TESTS.parent / "tools" / "packetflow-group"
 INSTANCE = Path("/sys/kernel/tracing/instances/packetflow-group")
 STATE = Path("/run/packetflow-group.json")

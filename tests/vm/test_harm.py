@@ -18,6 +18,8 @@ from inside.net import SMALL, UDP_SEGMENT, Peer, drain, drops, udp
 from inside.scheduling import attending, running, spin
 from inside.suite import entry, passed, pressed
 
+pytestmark = mark.oldest
+
 SECONDS = 8.0
 PPS = 1000  # to who might be shed; far from what a guest can take
 PACKET = b"x" * 200

@@ -36,6 +36,8 @@ from rig.guest import Guest
 from rig.link import GUEST4
 from rig.traffic import LIGHT, Flow, await_bound, sender
 
+pytestmark = mark.full
+
 # By the device, enough to be judged while other packets press the CPUs.
 PORTS = {5001: 0, 5002: 10}  # and their receivers' nice levels
 STREAM_PORT = 5300

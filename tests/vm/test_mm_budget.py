@@ -8,7 +8,7 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-from inside import inside
+from inside import inside, mark
 from inside.growing import (
     FULL,
     MM,
@@ -24,6 +24,8 @@ from inside.growing import (
 )
 from inside.net import sysctl
 from inside.suite import ROOT, metric, wait_for
+
+pytestmark = mark.ends
 
 
 @inside(modules=MM)

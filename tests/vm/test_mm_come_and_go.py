@@ -15,6 +15,8 @@ from inside.growing import FULL, MM, Owner, await_size, granted, limit, owner
 from inside.streaming import Stream, small_windows
 from inside.suite import ROOT, insmod, rmmod, set_knob, wait_for
 
+pytestmark = mark.ends
+
 LASTING: dict[str, dict[str, object]] = {"pf_mm": {"burst": 0}}  # what stands keeps its room
 TRACING = Path("/sys/kernel/tracing")
 ENQUEUE = "__udp_enqueue_schedule_skb"

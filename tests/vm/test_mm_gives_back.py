@@ -26,6 +26,8 @@ from inside.net import Peer
 from inside.streaming import open_window, small_windows
 from inside.suite import ROOT, metric, wait_for
 
+pytestmark = mark.ends
+
 BURST = 2000  # ms: several times what it takes to fill a buffer
 
 

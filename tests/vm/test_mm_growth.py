@@ -20,6 +20,8 @@ from inside.growing import (
 from inside.net import pressure
 from inside.suite import dropped, metric, set_knob, wait_for
 
+pytestmark = mark.ends
+
 
 @mark.parametrize("address", ["127.0.0.1", "::1"])
 @mark.parametrize("nice", [-20, -5, 0, 5, 10, 19])

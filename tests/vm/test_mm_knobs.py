@@ -9,6 +9,8 @@ from inside.growing import FULL, MM, granted, owner
 from inside.suite import ROOT, metric, takes_only, wait_for
 from vm.test_proc import BAD, BAD_NUMBER
 
+pytestmark = mark.ends
+
 KNOBS = {
     "mode": ("observe", "enforce"),
     "default_size": ("4", "262144", "500"),

@@ -12,6 +12,8 @@ from inside.growing import AWAY, MM, STOPS, await_size, given_back, granted, kno
 from inside.streaming import SMALL_WINDOW, Stream, open_window, small_windows
 from inside.suite import ROOT, set_knob, wait_for
 
+pytestmark = mark.ends
+
 
 @mark.parametrize("address", ["127.0.0.1", "::1"])
 @inside(modules=MM)

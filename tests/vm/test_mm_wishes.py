@@ -13,6 +13,8 @@ from inside.growing import FULL, MM, await_size, given_back, granted, knobs, lim
 from inside.net import sysctl
 from inside.suite import insmod, metric, rmmod, wait_for
 
+pytestmark = mark.ends
+
 
 @inside(modules=MM)
 def test_a_size_that_the_program_set_before_stays() -> None:

@@ -20,7 +20,7 @@ from rig.slowed import slowed
 from rig.streams import StreamReceiver, send_streams
 from rig.traffic import LIGHT, Flow, Received, sender
 
-pytestmark = pytest.mark.counted
+pytestmark = [pytest.mark.counted, pytest.mark.ends]
 
 NICES = (0, 5, 10)
 PORTS = (5001, 5002, 5003)

@@ -28,6 +28,8 @@ from rig.traffic import LIGHT, Flow, await_bound, sender
 if ON_HOST:
     import pytest
 
+pytestmark = mark.oldest
+
 PORTS = (5001, 5002, 5003)
 FLOOD = 12_000  # packets/s to each port: together more than a slowed CPU can take
 ARRIVING = ("netdev", "ingress device eth0", 1000)  # where packets are slowed

@@ -27,6 +27,8 @@ from inside.suite import (
     write,
 )
 
+pytestmark = mark.ends
+
 KNOBS = {
     "enable": ("0", "1"),
     "max_sockets": ("64", "4194304", "131072"),

@@ -20,6 +20,8 @@ from rig.guest import Guest
 from rig.link import GUEST4
 from rig.traffic import LIGHT, Flow, await_bound, programs, sender
 
+pytestmark = mark.ends
+
 PPS = 2_500  # far from what an emulated CPU can take, even on a busy host
 ROUNDS = 5  # of udp_cost
 MOST_BY_DEVICE = 1_000_000  # that takes three minutes

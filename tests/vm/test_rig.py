@@ -15,6 +15,8 @@ from rig.link import GUEST4, GUEST6, TAP
 from rig.shared import Machines
 from rig.traffic import LIGHT, programs
 
+pytestmark = pytest.mark.oldest
+
 A_WARNING = """\
 [   12.345678] WARNING: CPU: 0 PID: 1 at net/core/dev.c:1 dev_open+0x1/0x2
 [   12.345679] Call Trace:

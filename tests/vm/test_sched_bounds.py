@@ -30,6 +30,8 @@ from inside.scheduling import (
 )
 from inside.suite import set_knob, wait_for
 
+pytestmark = mark.ends
+
 SLACK = 0.08  # of the CPU: a bucket, the module's own work, the guest's clock
 
 
@@ -48,6 +50,7 @@ def test_a_thread_is_not_changed_more_often_than_allowed() -> None:
         assert seen["refused apart"] > 0
 
 
+@mark.full
 @mark.parametrize("attackers", [1, 2])
 @mark.parametrize("cap", [50, 75])
 @mark.parametrize("lever", LEVERS)

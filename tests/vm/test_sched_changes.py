@@ -19,6 +19,8 @@ from inside.raising import (
 from inside.scheduling import Counting, boosted, calm, flood, receiving, set_slack
 from inside.suite import wait_for
 
+pytestmark = mark.ends
+
 
 @inside(modules=SCHED)
 def test_what_is_left_of_a_lent_priority_is_taken_back() -> None:
@@ -91,6 +93,7 @@ def test_a_renice_meanwhile_stays(lever: str) -> None:
         assert receiver.row()["prio"] == "129"
 
 
+@mark.full
 @mark.cpus(2)
 @mark.parametrize("lever", LEVERS)
 @inside(timeout=120, modules=SCHED, pinned=False)

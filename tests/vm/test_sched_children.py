@@ -20,6 +20,8 @@ from inside.raising import (
 from inside.scheduling import boosted, end, receiving, start, state
 from inside.suite import set_knob, wait_for
 
+pytestmark = mark.ends
+
 
 def has_slack(pid: int, ns: int) -> bool:
     return int(Path(f"/proc/{pid}/timerslack_ns").read_text()) == ns

@@ -23,6 +23,8 @@ from inside.scheduling import (
 )
 from inside.suite import insmod, rmmod, set_knob, wait_for
 
+pytestmark = mark.ends
+
 
 @mark.cpus(2)
 @inside(timeout=200, load=False, pinned=False)

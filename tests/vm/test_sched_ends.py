@@ -37,6 +37,8 @@ from inside.scheduling import (
 )
 from inside.suite import metric, set_knob, stops, wait_for
 
+pytestmark = mark.ends
+
 
 def assert_restored(receiver: Receiver, why: str, seen: Counting) -> None:
     """Within much less than the boost would have lasted."""

@@ -11,6 +11,8 @@ from inside.scheduling import libc, receiving
 from inside.suite import ROOT, takes_only
 from vm.test_proc import BAD, BAD_NUMBER
 
+pytestmark = mark.ends
+
 PR_SET_NAME = 15
 
 KNOBS = {

@@ -40,6 +40,8 @@ from inside.scheduling import (
 )
 from inside.suite import ROOT, metric, wait_for
 
+pytestmark = mark.ends
+
 
 @mark.parametrize("kind", list(PREPARED))
 @mark.parametrize("lever", LEVERS)
@@ -182,6 +184,7 @@ def test_whoever_limits_its_real_time_is_not_made_real_time(lever: str, grouped:
         wait_for(lambda: receiver.state() == receiver.before)
 
 
+@mark.full
 @mark.cpus(2)
 @inside(modules=SCHED, pinned=False)
 def test_whoever_is_bound_to_a_cpu_gets_no_deadline() -> None:

@@ -5,7 +5,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from inside import inside
+from inside import inside, mark
 from inside.raising import SCHED
 from inside.scheduling import (
     Counting,
@@ -19,6 +19,8 @@ from inside.scheduling import (
     running,
 )
 from inside.suite import set_knob, wait_for
+
+pytestmark = mark.ends
 
 WATCHED = 9.0  # s; the first question comes after half a second, the next after two more
 STARVED = 4  # processes that never sleep

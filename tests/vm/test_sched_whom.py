@@ -33,6 +33,8 @@ from inside.scheduling import (
 )
 from inside.suite import wait_for
 
+pytestmark = mark.ends
+
 UDPLITE = 136
 
 

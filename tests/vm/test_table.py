@@ -21,6 +21,8 @@ from inside import Skip, inside, mark
 from inside.net import Namespace, Peer, Worker, ip, port_of, pressure, udp
 from inside.suite import entries, entry, metric, set_knob, sockets, wait_for
 
+pytestmark = mark.ends
+
 HERE = ("127.0.0.1", 0)
 
 
@@ -353,6 +355,7 @@ def test_the_table_is_bounded() -> None:
     assert own(entry(one))
 
 
+@mark.full
 @inside(timeout=900)
 def test_a_hundred_thousand_sockets() -> None:
     count = 100_000

@@ -17,6 +17,8 @@ from inside.net import Peer, datagram, drain, drops, ip, nft, port_of, pressure,
 from inside.passing import LARGE, PORT, N, bystander, exchange
 from inside.suite import dropped, early, passed
 
+pytestmark = mark.ends
+
 
 def forward() -> None:
     for file in ("ipv4/ip_forward", "ipv6/conf/all/forwarding"):

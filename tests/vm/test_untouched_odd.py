@@ -13,6 +13,8 @@ from inside.net import Peer, datagram, drain, drops, port_of, udp
 from inside.passing import LARGE, PORT, N, bystander, exchange
 from inside.suite import passed, wait_for
 
+pytestmark = mark.ends
+
 SOL_PACKET, PACKET_VNET_HDR = 263, 15
 ETH_P_IP, ETH_P_IPV6 = 0x0800, 0x86DD
 UDP_NO_CHECK6_TX, UDP_NO_CHECK6_RX = 101, 102

@@ -1,0 +1,41 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""The quick set of tests: each behaviour on the oldest and on the newest kernel.
+
+What is left to the full set has a mark beside the test, or at the head of its file; see pytest.ini.
+Two things are told by the machine. Guests of four CPUs take longer than all the rest together when
+they are emulated on two. Guests of two are run on the oldest kernel only.
+"""
+
+from collections.abc import Sequence
+
+import pytest
+
+FULL, ENDS, OLDEST, NEWEST = "full", "ends", "oldest", "newest"
+LATE = "deadline"  # a lever that needs the host to be on time
+
+
+def left_out(
+    item: pytest.Item, machine: tuple[str, int] | None, kernels: Sequence[str], again: bool
+) -> bool:
+    """Is this item no part of the quick set? `again`: others of its test came before it."""
+    if item.get_closest_marker(FULL):
+        return True
+    if not machine:
+        return False
+    kernel, cpus = machine
+    oldest, newest = kernels[0], kernels[-1]
+    if cpus > 2 or LATE in case(item):
+        return True
+    if kernel == oldest:
+        return bool(item.get_closest_marker(NEWEST)) and oldest != newest
+    if cpus > 1 or again or item.get_closest_marker(OLDEST):
+        return True
+    return kernel != newest and bool(
+        item.get_closest_marker(ENDS) or item.get_closest_marker(NEWEST)
+    )
+
+
+def case(item: pytest.Item) -> Sequence[object]:
+    """The values of its parameters."""
+    call = getattr(item, "callspec", None)
+    return tuple(call.params.values()) if call else ()
