@@ -94,9 +94,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         call = getattr(item, "callspec", None)
         machine = call.params.get("machine") if call else None
         which = (item.path, getattr(item, "originalname", item.name), machine)
-        if machine and machine[0] not in DEBUG and item.get_closest_marker("debug"):
-            out.append(item)
-        elif quick and left_out(item, machine, kernels(config), which in seen):
+        only_debug = machine and machine[0] not in DEBUG and item.get_closest_marker("debug")
+        if only_debug or (quick and left_out(item, machine, kernels(config), which in seen)):
             out.append(item)
         seen.add(which)
     config.hook.pytest_deselected(items=out)
