@@ -62,8 +62,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
     parser.addoption(
         "--quick",
-        action="store_true",
-        help="the quick set: what is marked for the full one is left out (tests/rig/quick.py)",
+        default="",
+        metavar="KERNELS",
+        help="the quick set on these kernels, of which --kernel may be a part: what is marked for"
+        " the full set is left out (tests/rig/quick.py)",
     )
 
 
@@ -88,14 +90,15 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     out: list[pytest.Item] = []
     if set(kernels(config)) <= set(DEBUG):
         out += [item for item in items if "machine" not in getattr(item, "fixturenames", ())]
-    quick = config.getoption("--quick")
+    running = kernels(config)
+    quick = names(config.getoption("--quick")) if config.getoption("--quick") else []
     seen = set()
     for item in items:
         call = getattr(item, "callspec", None)
         machine = call.params.get("machine") if call else None
         which = (item.path, getattr(item, "originalname", item.name), machine)
         only_debug = machine and machine[0] not in DEBUG and item.get_closest_marker("debug")
-        if only_debug or (quick and left_out(item, machine, kernels(config), which in seen)):
+        if only_debug or (quick and left_out(item, machine, quick, running, which in seen)):
             out.append(item)
         seen.add(which)
     config.hook.pytest_deselected(items=out)

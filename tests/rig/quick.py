@@ -15,15 +15,23 @@ LATE = "deadline"  # a lever that needs the host to be on time
 
 
 def left_out(
-    item: pytest.Item, machine: tuple[str, int] | None, kernels: Sequence[str], again: bool
+    item: pytest.Item,
+    machine: tuple[str, int] | None,
+    kernels: Sequence[str],
+    running: Sequence[str],
+    again: bool,
 ) -> bool:
-    """Is this item no part of the quick set? `again`: others of its test came before it."""
+    """Is this item no part of the quick set on these kernels, the oldest first?
+
+    `running`: those of them that this run is about; what needs no kernel runs with the newest.
+    `again`: other cases of its test came before it.
+    """
     if item.get_closest_marker(FULL):
         return True
-    if not machine:
-        return False
-    kernel, cpus = machine
     oldest, newest = kernels[0], kernels[-1]
+    if not machine:
+        return newest not in running
+    kernel, cpus = machine
     if cpus > 2 or LATE in case(item):
         return True
     if kernel == oldest:
