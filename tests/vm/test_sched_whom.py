@@ -150,10 +150,11 @@ def test_the_degree_follows_the_rank() -> None:
         receiving(partial(os.nice, 5)) as low,
     ):
         calm()
+        # Beside one whose buffer stays full nobody less important would be raised.
         with flood(high.port):
             wait_for(lambda: high.state().nice == -6)
-            with flood(low.port):
-                wait_for(lambda: low.state().nice == 2)
+        with flood(low.port):
+            wait_for(lambda: low.state().nice == 2)
 
 
 @inside(modules=SCHED)
@@ -166,8 +167,8 @@ def test_the_degree_follows_who_comes_later() -> None:
         calm()
         with flood(low.port):
             wait_for(lambda: low.state().nice == -1)
-            with flood(high.port):
-                wait_for(lambda: (high.state().nice, low.state().nice) == (-6, 2))
+        with flood(high.port):
+            wait_for(lambda: (high.state().nice, low.state().nice) == (-6, 2))
 
 
 @inside(modules=SCHED)
