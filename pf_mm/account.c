@@ -3,8 +3,8 @@
  * The account: what a grant gets and gives back, what all of them have together, and how often
  * buffers grew, shrank and were refused.
  *
- * The sum of what is granted is changed under grants_lock alone, before a buffer grows and
- * after it shrank: it is exact. Here too the table is told whether a buffer can still grow.
+ * The sum of what is granted is changed under grants_lock alone, and so is each size: it is
+ * exact. Here too the table is told whether a buffer can still grow.
  *
  * Context: under grants_lock, unless said otherwise.
  */
