@@ -165,12 +165,14 @@ def test_the_largest_of_their_levels_holds_in_a_session() -> None:
         calm()
         with flood(other.port):
             wait_for(lambda: boosted() == {"group": 2})
-        # A buffer that stays full would put the boost on trial.
-        time.sleep(0.1)
+        # Who still wants the CPU, and is not raised, would come before the other; and a buffer
+        # that stays full would put the other's boost on trial.
+        one.drain()
+        other.drain()
+        time.sleep(0.5)
         assert is_raised(other, -6)
-        # Who still wants the CPU, and is not raised, would come before the other.
-        calm()
-        one.close()
+        # It ends its boost, and does not run for it as it would to close its socket.
+        os.setpriority(os.PRIO_PROCESS, one.tid, 5)
         wait_for(partial(is_raised, other, -3))
         other.close()
         wait_for(partial(is_restored, other))
