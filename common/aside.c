@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Stepping aside: our own threads run where softirqs take the CPU, and nowhere else.
+ * Stepping aside: under pressure our own threads run on the CPU that the softirqs take.
  *
  * They are of a real-time class and come before all receivers. Where one wakes beside a receiver
  * that pf_sched has raised to such a class, the scheduler pushes that receiver to another CPU. On a
