@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * The receive rate of a socket, measured where its packets pass.
+ * The receive rate of a socket, measured where its packets pass, and the CPU that its receiver
+ * runs on.
  *
  * Packets are counted only while their CPU is watched, so a window that began
  * before that is begun anew and says nothing.
@@ -8,6 +9,19 @@
 #include <linux/jiffies.h>
 
 #include "internal.h"
+
+/* A receive call tells it once a second; the table of threads follows each move of a thread. */
+static void follow_owner(struct pflow_sock *entry)
+{
+	const struct pflow_thread *thread = pflow_thread_find(READ_ONCE(entry->pid));
+	unsigned int cpu;
+
+	if (!thread)
+		return;
+	cpu = READ_ONCE(thread->cpu);
+	if (READ_ONCE(entry->run_cpu) != cpu)
+		WRITE_ONCE(entry->run_cpu, cpu);
+}
 
 /**
  * pflow_sock_window() - close a window of counting and begin the next
@@ -35,5 +49,7 @@ void pflow_sock_window(struct pflow_sock *entry, unsigned int packets)
 					     jiffies_to_usecs(min_t(u32, elapsed, 60 * HZ))));
 	WRITE_ONCE(entry->window_arrived, arrived);
 	WRITE_ONCE(entry->window_start, now);
+	if (nr_cpu_ids > 1)
+		follow_owner(entry);
 }
 EXPORT_SYMBOL_GPL(pflow_sock_window);

@@ -44,7 +44,7 @@ struct pflow_sock {
 	unsigned long flags;		/* enum pflow_sock_flag */
 	u8 rank;			/* effective priority, pflow_rank() */
 	u8 learnt;			/* enum pflow_learnt */
-	u16 run_cpu;			/* where the owner received last, or PFLOW_CPU_UNKNOWN */
+	u16 run_cpu;			/* where the owner runs, or PFLOW_CPU_UNKNOWN */
 	u32 rate;			/* packets/s sent to this socket */
 	u32 window_start;		/* jiffies; the paper's time */
 	u32 arrived;			/* packets sent to this socket, while counted */

@@ -99,19 +99,11 @@ static bool cutting(const struct control *control)
 	return READ_ONCE(control->cut);
 }
 
-/*
- * The CPU that a receiver runs on; where that is not known, the one that its packets take. Where it
- * received last is learnt once a second; where its thread is, at each tick.
- */
+/* The CPU that a receiver runs on; where that is not known, the one that its packets take. */
 static unsigned int run_cpu(const struct pflow_sock *entry)
 {
-	const struct pflow_thread *thread;
-	unsigned int cpu;
+	unsigned int cpu = READ_ONCE(entry->run_cpu);
 
-	if (nr_cpu_ids == 1)
-		return 0;
-	thread = pflow_thread_find(READ_ONCE(entry->pid));
-	cpu = thread ? READ_ONCE(thread->cpu) : READ_ONCE(entry->run_cpu);
 	return cpu == PFLOW_CPU_UNKNOWN ? smp_processor_id() : cpu;
 }
 
