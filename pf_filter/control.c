@@ -204,6 +204,7 @@ static bool step_cut(struct control *control, const struct usage *usage,
 		.elapsed_us = elapsed_us,
 	};
 	struct pflow_trial *trial = &control->trial;
+	bool gone;
 	u32 before;
 
 	worst_loss(&worst, control->victims, usage->cpu, order, cut, elapsed_us);
@@ -217,7 +218,10 @@ static bool step_cut(struct control *control, const struct usage *usage,
 		seen.level = worst.level;
 		seen.most = order_most_below(order, beneath(worst.level));
 	}
-	seen.spare = worst.spare;
+	/* Whom it was for may have gone to another CPU, where nobody need be shed for it. */
+	gone = READ_ONCE(control->cause) == FILTER_DROP_HARM &&
+	       !receivers_above(usage->cpu, cut.level);
+	seen.spare = gone ? PFLOW_ONE : worst.spare;
 	/* The order may have changed under it. */
 	trial->reach = pflow_cut_reach(cut, order->level, order->n);
 	before = trial->reach;

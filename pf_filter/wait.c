@@ -30,6 +30,18 @@ static u32 receivers_weight(int cpu)
 	return weight;
 }
 
+/* Does anybody receive on a CPU who is more important than that? */
+static bool receivers_above(int cpu, u16 level)
+{
+	unsigned int i;
+
+	for (i = 0; i < PFLOW_THREADS; i++)
+		if (pflow_thread_on(&pflow_threads[i], cpu) &&
+		    pflow_level(READ_ONCE(pflow_threads[i].rank), true) > level)
+			return true;
+	return false;
+}
+
 /* For how much of the time those of a rank run who receive datagrams, wherever they run. */
 static u32 receivers_run(u8 rank)
 {

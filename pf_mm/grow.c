@@ -107,17 +107,17 @@ static bool tcp_fills(const struct mm_grant *grant, const struct sock *sk)
 }
 
 /* Counts what was queued, too. */
-static bool fills(struct mm_grant *grant, const struct sock *sk, bool queued)
+static bool fills(struct mm_grant *grant, const struct sock *sk, unsigned int packets)
 {
 	/* Who had no room for a packet fills, whatever is in it. */
-	if (!queued)
+	if (!packets)
 		return true;
 	if (sk->sk_protocol == IPPROTO_UDP) {
 		/* From 6.18 what is told of here is still counted as on its way, too. */
 		u32 used = atomic_read(&sk->sk_rmem_alloc);
 
 		if (grant)
-			grant_count(grant, used);
+			grant_count(grant, used, packets);
 		return udp_fills(grant, sk, used);
 	}
 	if (!tcp_fills(grant, sk))
@@ -156,20 +156,20 @@ static void relieve(struct sock *sk, const struct mm_grant *grant)
  * grant_fills() - a socket's buffer may be over its threshold
  * @sk: UDP or TCP, or a raw socket that bears the number of UDP; the caller has it under
  *	RCU, of TCP its lock
- * @queued: for a packet that was queued, and not refused
+ * @packets: how many that were queued this one stands for; 0: it was refused
  *
  * Under overload this is passed by each packet, and what it takes is taken from who
  * receives: so a grant is looked for first, which mostly says that nothing is to be done.
  *
  * Context: any but NMI.
  */
-void grant_fills(struct sock *sk, bool queued)
+void grant_fills(struct sock *sk, unsigned int packets)
 {
 	struct mm_grant *grant;
 
 	rcu_read_lock();
 	grant = grant_find(sk);
-	if (fills(grant, sk, queued) &&
+	if (fills(grant, sk, packets) &&
 	    !(grant && time_before32((u32)jiffies, READ_ONCE(grant->retry))))
 		relieve(sk, grant);
 	rcu_read_unlock();

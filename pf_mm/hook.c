@@ -26,6 +26,11 @@
 #include "../common/compat/compat.h"
 #include "mm.h"
 
+#define MANY	16	/* packets that wait */
+#define LOOK_AT	4	/* of so many packets one is looked at */
+
+static DEFINE_PER_CPU(u32, queued);
+
 /* Whether it is a UDP socket at all (a raw one may carry the number) the table knows. */
 static __always_inline bool may_grow(const struct sock *sk)
 {
@@ -38,18 +43,42 @@ static __always_inline bool may_fill(const struct sock *sk)
 	return (u32)atomic_read(&sk->sk_rmem_alloc) > (u32)READ_ONCE(sk->sk_rcvbuf) / 4;
 }
 
+/*
+ * Where many packets wait, one in a few is looked at: what each of them took would be taken from
+ * who receives. Which one it is changes with each jiffy, so that no flow among several that take
+ * turns is passed over for ever. Who is migrated in between counts on another CPU.
+ */
+static __always_inline unsigned int stands_for(const struct sock *sk)
+{
+	/* Others, which may bear the number of UDP, have no second queue. */
+	if (sk->sk_type != SOCK_DGRAM || (sk->sk_family != AF_INET && sk->sk_family != AF_INET6) ||
+	    READ_ONCE(sk->sk_receive_queue.qlen) + READ_ONCE(udp_sk(sk)->reader_queue.qlen) < MANY)
+		return 1;
+	return (raw_cpu_inc_return(queued) + (u32)jiffies) % LOOK_AT ? 0 : LOOK_AT;
+}
+
 /* The tracepoint promises not to change the socket; growing is our business. */
 static void on_data_ready(void *unused, const struct sock *sk)
 {
-	if (may_fill(sk) && may_grow(sk))
-		grant_fills((struct sock *)sk, true);
+	unsigned int packets;
+
+	if (!may_fill(sk) || sk->sk_protocol != IPPROTO_UDP)
+		return;
+	packets = stands_for(sk);
+	if (packets && may_grow(sk))
+		grant_fills((struct sock *)sk, packets);
+}
+
+static __always_inline bool is_full(const struct sock *sk)
+{
+	return atomic_read(&sk->sk_rmem_alloc) > READ_ONCE(sk->sk_rcvbuf);
 }
 
 /* What finds the buffer full will be refused, unless it grows now. */
 static __always_inline void look_before(struct sock *sk)
 {
 	if (may_fill(sk) && may_grow(sk))
-		grant_fills(sk, atomic_read(&sk->sk_rmem_alloc) <= READ_ONCE(sk->sk_rcvbuf));
+		grant_fills(sk, !is_full(sk));
 }
 
 /* __udp_enqueue_schedule_skb(struct sock *sk, struct sk_buff *skb) */
@@ -70,7 +99,7 @@ static void notrace on_enqueue_hot(unsigned long ip, unsigned long parent_ip,
 static void on_full(PFLOW_UDP_FAIL_ARGS)
 {
 	if (rc == -ENOMEM && may_grow(sk))
-		grant_fills(sk, false);
+		grant_fills(sk, 0);
 }
 
 /* Autotuning raises the size by itself up to its limit, if it is on. */
@@ -82,7 +111,7 @@ static void on_tcp_read(void *unused, struct sock *sk)
 	    !READ_ONCE(net->ipv4.sysctl_tcp_moderate_rcvbuf) ||
 	    !mm_knob(MM_KNOB_BUDGET) || size_locked(sk) || tcp_ended(sk))
 		return;
-	grant_fills(sk, true);
+	grant_fills(sk, 1);
 }
 
 static struct pflow_trace data_ready = { "sk_data_ready", on_data_ready };

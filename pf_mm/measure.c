@@ -135,16 +135,17 @@ bool grant_stands(const struct mm_grant *grant)
 }
 
 /**
- * grant_count() - count a packet that was queued in a UDP buffer
+ * grant_count() - count packets that were queued in a UDP buffer
  * @grant: of the socket
  * @used: bytes that wait there
+ * @packets: how many
  *
  * Context: any but NMI.
  */
-void grant_count(struct mm_grant *grant, u32 used)
+void grant_count(struct mm_grant *grant, u32 used, unsigned int packets)
 {
 	grant_note_used(grant, used);
-	WRITE_ONCE(grant->packets, READ_ONCE(grant->packets) + 1);
+	WRITE_ONCE(grant->packets, READ_ONCE(grant->packets) + packets);
 	/* Whoever finds another CPU at it loses nothing by going on. */
 	if (READ_ONCE(grant->packets) < COUNTED || !raw_spin_trylock(&grant->counting))
 		return;

@@ -183,7 +183,7 @@ bool size_memory_for(const struct sock *sk, u32 bytes);
 extern u32 grants_relief_us;
 
 void grant_set_threshold(struct mm_grant *grant);
-void grant_count(struct mm_grant *grant, u32 used);
+void grant_count(struct mm_grant *grant, u32 used, unsigned int packets);
 void grant_note_used(struct mm_grant *grant, u32 used);
 bool grant_stands(const struct mm_grant *grant);
 void grant_relieved(struct mm_grant *grant);
@@ -254,7 +254,7 @@ void keeper_wake(bool now);
 void grant_closes(const struct sock *sk);
 
 /* grow.c */
-void grant_fills(struct sock *sk, bool queued);
+void grant_fills(struct sock *sk, unsigned int packets);
 
 /* status.c */
 void grants_status(struct seq_file *m);

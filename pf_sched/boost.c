@@ -132,7 +132,7 @@ static bool ends(struct slot *slot, enum boost_end *end)
 		*end = END_CAP;
 	else if (time_after32((u32)jiffies, slot->until))
 		*end = END_EXPIRED;
-	else if (elect_outranked(cpu, slot->rank))
+	else if (elect_outranked(task, slot->rank))
 		*end = END_DISPLACED;
 	else if (too_weak(slot))
 		*end = END_WEAK;

@@ -17,6 +17,7 @@
 
 #define RECEIVED_FOR	(2 * PFLOW_HOLD)	/* receive calls are looked at every 5 s */
 #define AWAKE		(PFLOW_ONE / 64)	/* who runs and waits for less is in nobody's way */
+#define BUSY		(PFLOW_ONE / 2)		/* who does for less can spare some of its CPU */
 
 /**
  * elect_hold_until() - how long a boost lasts that begins now, or is needed still
@@ -61,26 +62,37 @@ static bool helped(pid_t pid)
 	return false;
 }
 
+/* Is it harmed if a thread that is raised comes to its CPU? */
+static bool in_the_way(const struct pflow_thread *other, const struct task_struct *task)
+{
+	unsigned int cpu = READ_ONCE(other->cpu);
+	u32 awake = READ_ONCE(other->run) + READ_ONCE(other->wait);
+
+	return awake > (cpu == task_cpu(task) ? AWAKE : BUSY) &&
+	       cpumask_test_cpu(cpu, &task->cpus_mask);
+}
+
 /**
- * elect_outranked() - does somebody more important have too little there?
- * @cpu: there
- * @rank: of who might be raised
+ * elect_outranked() - does somebody more important have too little where a thread may run?
+ * @task: the thread, which is raised or might be
+ * @rank: its rank
  *
  * That is a receiver that is not raised, or raised and not helped by it. Who is raised runs before
  * all that are not, and takes from all that are. So nobody is raised past the one, nor beside the
- * other.
+ * other. The scheduler moves who is raised to other CPUs, also to one that is taken; there
+ * somebody more important counts who needs most of it.
  *
- * Context: any. Return: whether somebody does.
+ * Context: any; the caller holds the task. Return: whether somebody does.
  */
-bool elect_outranked(int cpu, u8 rank)
+bool elect_outranked(const struct task_struct *task, u8 rank)
 {
 	unsigned int i;
 
 	for (i = 0; i < PFLOW_THREADS; i++) {
 		const struct pflow_thread *other = &pflow_threads[i];
 
-		if (pflow_thread_on(other, cpu) && READ_ONCE(other->rank) > rank &&
-		    READ_ONCE(other->run) + READ_ONCE(other->wait) > AWAKE &&
+		if (READ_ONCE(other->pid) && READ_ONCE(other->rank) > rank &&
+		    in_the_way(other, task) &&
 		    (pflow_lately(READ_ONCE(other->datagrams_at)) ||
 		     pflow_lately(READ_ONCE(other->streams_at))) &&
 		    !helped(READ_ONCE(other->pid)))
@@ -120,7 +132,7 @@ static int worthy(const struct task_struct *task, u8 rank, const struct slot *la
 		return REFUSED_APART;
 	if (last && trial_vain(last))
 		return REFUSED_VAIN;
-	if (elect_outranked(cpu, rank))
+	if (elect_outranked(task, rank))
 		return REFUSED_OUTRANKED;
 	/*
 	 * Whose boost ended as the budget was spent waits for a tenth of it. It may have gone to
@@ -209,17 +221,24 @@ static int elect(struct pflow_sock *entry, struct sock *sk)
 	return -1;
 }
 
+/* Who has no place, or is not known yet, may be raised a moment later. */
+static bool refusal_lasts(int refusal)
+{
+	return refusal == REFUSED_OUTRANKED || refusal == REFUSED_VAIN ||
+	       refusal == REFUSED_CLASS || refusal == REFUSED_TOP || refusal == REFUSED_EXEMPT;
+}
+
 /**
  * boost_consider() - a socket's buffer is fuller than the threshold
  * @sk: it; the caller holds it
  *
  * Context: softirq, or process with softirqs off; no run-queue lock held.
- * Return: whether it was considered; not where somebody else considers just now.
+ * Return: what came of it; %CONSIDERED_NOT where somebody else considers just now.
  */
-bool boost_consider(struct sock *sk)
+enum considered boost_consider(struct sock *sk)
 {
+	enum considered considered = CONSIDERED_DONE;
 	struct pflow_sock *entry;
-	bool considered = true;
 	unsigned long irq;
 	int refusal;
 
@@ -230,12 +249,14 @@ bool boost_consider(struct sock *sk)
 		goto out;
 	/* Nobody waits here. */
 	if (!raw_spin_trylock_irqsave(&slots_lock, irq)) {
-		considered = false;
+		considered = CONSIDERED_NOT;
 		goto out;
 	}
 	refusal = elect(entry, sk);
 	if (refusal >= 0)
 		slot_counts.refused[refusal]++;
+	if (refusal_lasts(refusal))
+		considered = CONSIDERED_REFUSED;
 	raw_spin_unlock_irqrestore(&slots_lock, irq);
 out:
 	rcu_read_unlock();

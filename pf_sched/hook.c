@@ -29,11 +29,12 @@
 #define PLACE		2	/* sockets; one more, and each would ask for every packet */
 
 #define LOOK_AT		4	/* of so many packets one is looked at */
+#define REFUSED_FOR	max(msecs_to_jiffies(16), 1)	/* so long nobody asks again */
 
 /* A socket that a boost was asked for: compared, never followed. */
 struct asked {
 	const struct sock *sk;
-	u32 at;		/* jiffies */
+	u32 until;	/* jiffies; before, it is not asked for again */
 };
 
 /* By the sockets' hashes; small, as all modules share a few KiB for such data. */
@@ -111,9 +112,9 @@ static struct asked *asked_for(const struct sock *sk)
 }
 
 /*
- * Of a socket's packets one a jiffy speaks for all that one CPU delivers: under overload
- * what each of them takes is taken from the receivers. Whoever is migrated between two of
- * these words asks once too often, or a jiffy late.
+ * Of a socket's packets one a jiffy speaks for all that one CPU delivers, and fewer where a boost
+ * was refused: under overload what each of them takes is taken from the receivers. Whoever is
+ * migrated between two of these words asks once too often, or a little late.
  */
 static bool asked_lately(const struct sock *sk)
 {
@@ -122,23 +123,25 @@ static bool asked_lately(const struct sock *sk)
 
 	for (i = 0; i < PLACE; i++)
 		if (READ_ONCE(last[i].sk) == sk)
-			return READ_ONCE(last[i].at) == (u32)jiffies;
+			return time_before32((u32)jiffies, READ_ONCE(last[i].until));
 	return false;
 }
 
 static void ask(struct sock *sk)
 {
 	struct asked *last = asked_for(sk);
+	enum considered considered = boost_consider(sk);
 
-	if (!boost_consider(sk))
+	if (considered == CONSIDERED_NOT)
 		return;
 	/* The one before gives way, unless it is this one. */
 	if (READ_ONCE(last[0].sk) != sk) {
 		WRITE_ONCE(last[1].sk, READ_ONCE(last[0].sk));
-		WRITE_ONCE(last[1].at, READ_ONCE(last[0].at));
+		WRITE_ONCE(last[1].until, READ_ONCE(last[0].until));
 	}
 	WRITE_ONCE(last[0].sk, sk);
-	WRITE_ONCE(last[0].at, (u32)jiffies);
+	WRITE_ONCE(last[0].until,
+		   (u32)jiffies + (considered == CONSIDERED_REFUSED ? REFUSED_FOR : 1));
 }
 
 /*

@@ -139,7 +139,14 @@ int boost_setup(void);
 void boost_teardown(void);
 
 /* elect.c */
-bool boost_consider(struct sock *sk);
+/* What came of a packet that fills a buffer. */
+enum considered {
+	CONSIDERED_NOT,
+	CONSIDERED_DONE,	/* raised, or refused for the moment */
+	CONSIDERED_REFUSED,	/* for longer than a moment */
+};
+
+enum considered boost_consider(struct sock *sk);
 
 /* status.c */
 void boost_status(struct seq_file *m);

@@ -160,7 +160,7 @@ void places_adapt(bool budget_spent);
 unsigned int rr_priority(const struct slot *slot);
 
 /* elect.c */
-bool elect_outranked(int cpu, u8 rank);
+bool elect_outranked(const struct task_struct *task, u8 rank);
 u32 elect_hold_until(void);
 
 /* share.c */

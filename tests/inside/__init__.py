@@ -29,9 +29,15 @@ BUILD = "PACKETFLOW_BUILD"  # in the guest's environment: where its kernel's mod
 ON_HOST = "pytest" in sys.modules
 
 
+def _unmarked(*arguments: Any, **_: Any) -> Any:
+    """A mark stands with arguments or, bare, in front of the function itself."""
+    bare = len(arguments) == 1 and callable(arguments[0])
+    return arguments[0] if bare else lambda function: function
+
+
 class _NoMark:
-    def __getattr__(self, name: str) -> Callable[..., Callable[[Any], Any]]:
-        return lambda *_, **__: lambda function: function
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        return _unmarked
 
 
 if ON_HOST:
