@@ -171,7 +171,13 @@ def compose(results: Sequence[Json]) -> Figure:
 
 
 def draw_answers(panel: Axes, result: Json) -> None:
-    found = answers(result)
+    draw_values(panel, answers(result), "{:.0f}")
+    panel.set_title(title(result), loc="left", fontsize=12.5, color=INK, pad=10)
+    panel.set_ylabel("answers a second")
+
+
+def draw_values(panel: Axes, found: Sequence[tuple[str, str, list[float]]], form: str) -> None:
+    """Bars with the spread of each: label, colour, and the value in every run."""
     for i, (_, colour, values) in enumerate(found):
         middle = statistics.median(values)
         panel.bar([i], [middle], 0.6, color=colour, zorder=2)
@@ -180,16 +186,14 @@ def draw_answers(panel: Axes, result: Json) -> None:
             [i], [middle], off, fmt="none", ecolor=INK, elinewidth=1, capsize=3, zorder=3
         )
         panel.annotate(
-            f"{middle:.0f}",
+            form.format(middle),
             (i, max(values)),
             (0, 4),
             textcoords="offset points",
             ha="center",
             fontweight="bold" if colour == OUR_COLOUR else "normal",
         )
-    panel.set_title(title(result), loc="left", fontsize=12.5, color=INK, pad=10)
     panel.set_xticks(range(len(found)), [label.replace(" ", "\n", 1) for label, *_ in found])
-    panel.set_ylabel("answers a second")
     panel.set_ylim(0, max(max(values) for *_, values in found) * 1.18)
     panel.grid(axis="y", color=PALE, linewidth=0.8)
     bare(panel)
@@ -226,6 +230,7 @@ def draw(panel: Axes, result: Json) -> None:
         xycoords=("axes fraction", "data"),
         textcoords="offset points",
         fontsize=9.5,
+        bbox={"boxstyle": "square,pad=0.1", "facecolor": "white", "edgecolor": "none"},
     )
     panel.set_title(title(result), loc="left", fontsize=12.5, color=INK, pad=10)
     heads = [*(f"nice {nice}" for nice in result["nices"]), "all together"]
