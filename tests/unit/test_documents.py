@@ -1,0 +1,43 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Links between the documents lead somewhere."""
+
+import re
+import subprocess
+from pathlib import Path
+
+from rig.kernels import REPO
+
+LINK = re.compile(r"!?\[[^]]*\]\(([^)\s]+)\)")
+HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
+CODE = re.compile(r"^```.*?^```$|`[^`\n]+`", re.MULTILINE | re.DOTALL)
+
+
+def documents() -> list[Path]:
+    command = ["git", "-C", str(REPO), "-c", f"safe.directory={REPO}", "ls-files", "*.md"]
+    names = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
+    found = [REPO / name for name in names if (REPO / name).exists()]
+    assert found
+    return found
+
+
+def anchors(document: Path) -> set[str]:
+    """What its headings are called in a link."""
+    headings = HEADING.findall(document.read_text())
+    return {re.sub(r"[^\w -]", "", text.lower()).replace(" ", "-") for text in headings}
+
+
+def leads(link: str, document: Path) -> bool:
+    file, _, anchor = link.partition("#")
+    target = document.parent / file if file else document
+    if not target.exists():
+        return False
+    return not anchor or anchor in anchors(target)
+
+
+def test_links_lead_to_what_is_there() -> None:
+    astray = []
+    for document in documents():
+        for link in LINK.findall(CODE.sub("", document.read_text())):
+            if not re.match(r"[a-z]+:", link) and not leads(link, document):
+                astray.append(f"{document.relative_to(REPO)}: {link}")
+    assert not astray, "\n".join(astray)
