@@ -59,6 +59,9 @@ install-tools: ## install the tools, service and /etc/packetflow.conf alone
 	install -D -m 755 -t $(SBIN_DIR) tools/packetflow tools/packetflow-group tools/packetflow-xdp
 	install -D -m 644 -t $(MAN_DIR) $(wildcard docs/man/*.8)
 	install -D -m 644 -t $(DOC_DIR)/docs $(wildcard docs/*.md)
+	install -D -m 644 -t $(DOC_DIR)/docs/decisions $(wildcard docs/decisions/*.md)
+	install -D -m 644 -t $(DOC_DIR)/docs/performance $(wildcard docs/performance/*.md)
+	install -D -m 644 -t $(DOC_DIR)/docs/pictures $(wildcard docs/pictures/*.svg)
 	install -D -m 644 -t $(DOC_DIR) LICENSE $(wildcard README.md)
 	[ -e $(ETC_FILE) ] || install -D -m 644 system/packetflow.conf $(ETC_FILE)
 	mkdir -p $(UNIT_DIR)
