@@ -28,6 +28,7 @@ from rig.link import DRIVERS, VIRTIO
 from rig.outcomes import Outcomes
 from rig.shared import Machines
 
+LINES = 20  # of the log
 FAILED = pytest.StashKey[bool]()
 COMPLAINTS = pytest.StashKey[list[str]]()
 OUTCOMES = pytest.StashKey[Outcomes]()
@@ -37,9 +38,22 @@ OUTCOMES = pytest.StashKey[Outcomes]()
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, object]:
     report = yield
     item.stash[FAILED] = item.stash.get(FAILED, False) or report.failed
+    running = getattr(item, "funcargs", {}).get("guest")
+    if report.when == "call" and report.failed and isinstance(running, Guest):
+        report.sections.append((f"the guest, kernel {running.kernel.version}", told(running)))
     if (machine := _machine(item)) and (report.when == "call" or not report.passed):
         note(item, machine, report)
     return report
+
+
+def told(running: Guest) -> str:
+    """What a person who looks for the reason asks for first."""
+    try:
+        status = running.read("/proc/packetflow/status")
+    except (OSError, TimeoutError, GuestError) as error:
+        status = f"cannot be read: {error}\n"
+    log = "\n".join(running.log().splitlines()[-LINES:])
+    return f"/proc/packetflow/status:\n{status}\nthe last lines of its log:\n{log}"
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
