@@ -10,8 +10,8 @@
 #include "../common/compat/compat.h"
 #include "slots.h"
 
-static void repair_child(const struct slot *slot, const struct task_struct *parent,
-			 struct task_struct *child)
+static void boost_repair_child(const struct slot *slot, const struct task_struct *parent,
+			       struct task_struct *child)
 {
 	const struct boost_before *before = &slot->boost.before;
 	bool ghost = slot->state == SLOT_GHOST, nice_lever = slot->boost.lever == LEVER_NICE;
@@ -39,7 +39,7 @@ static void repair_child(const struct slot *slot, const struct task_struct *pare
  * Ghosts count: the child may have been copied just before its parent's boost ended. What
  * reset-on-fork did where the parent asked for it itself stays done.
  */
-static void restore_child(const struct task_struct *parent, struct task_struct *child)
+static void boost_restore_child(const struct task_struct *parent, struct task_struct *child)
 {
 	unsigned long irq;
 	unsigned int i;
@@ -51,13 +51,13 @@ static void restore_child(const struct task_struct *parent, struct task_struct *
 		return;
 	raw_spin_lock_irqsave(&slots_lock, irq);
 	if (slots[i].boost.task == parent && READ_ONCE(child->policy) == SCHED_NORMAL)
-		repair_child(&slots[i], parent, child);
+		boost_repair_child(&slots[i], parent, child);
 	raw_spin_unlock_irqrestore(&slots_lock, irq);
 }
 
 static void on_fork(PFLOW_NEWTASK_ARGS)
 {
-	restore_child(current, child);
+	boost_restore_child(current, child);
 }
 
 static struct pflow_trace forked = {

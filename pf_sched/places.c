@@ -108,14 +108,14 @@ unsigned int field_levels(const struct field *others, u8 rank)
 }
 
 /**
- * rr_priority() - the degree of a boost by rank, where the lever is round robin
+ * slot_rr_priority() - the degree of a boost by rank, where the lever is round robin
  * @slot: of the boost
  *
  * Who ranks higher runs before who ranks lower, equals take turns.
  *
  * Context: any. Return: the real-time priority, from 1.
  */
-unsigned int rr_priority(const struct slot *slot)
+unsigned int slot_rr_priority(const struct slot *slot)
 {
 	unsigned int priority = 1, i;
 

@@ -50,7 +50,7 @@ enum boost_lever {
 	LEVERS,
 };
 
-static inline bool above_groups(enum boost_lever lever)
+static inline bool lever_above_groups(enum boost_lever lever)
 {
 	return lever == LEVER_DEADLINE || lever == LEVER_RR;
 }

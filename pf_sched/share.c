@@ -66,7 +66,7 @@ s32 share_of_others(u8 rank, int cpu)
 }
 
 /* For how long softirqs have received on top of a thread, as far as that is measured. */
-static u64 stolen_from(const struct task_struct *task)
+static u64 task_stolen_ns(const struct task_struct *task)
 {
 	const struct pflow_thread *thread = pflow_thread_find(task->pid);
 
@@ -82,7 +82,7 @@ static u64 stolen_from(const struct task_struct *task)
 void share_begin(struct slot *slot)
 {
 	slot->ran_ns = READ_ONCE(slot->boost.task->se.sum_exec_runtime);
-	slot->stolen_ns = stolen_from(slot->boost.task);
+	slot->stolen_ns = task_stolen_ns(slot->boost.task);
 	slot->cpu = task_cpu(slot->boost.task);
 }
 
@@ -97,7 +97,7 @@ void share_begin(struct slot *slot)
 u64 share_charge(struct slot *slot)
 {
 	u64 ran_ns = READ_ONCE(slot->boost.task->se.sum_exec_runtime);
-	u64 stolen_ns = stolen_from(slot->boost.task);
+	u64 stolen_ns = task_stolen_ns(slot->boost.task);
 	u64 took_ns = ran_ns - slot->ran_ns;
 	int cpu = task_cpu(slot->boost.task);
 

@@ -157,7 +157,7 @@ unsigned int field_levels(const struct field *others, u8 rank);
 bool place_for(const struct field *field, u8 rank);
 void places_displace(void);
 void places_adapt(bool budget_spent);
-unsigned int rr_priority(const struct slot *slot);
+unsigned int slot_rr_priority(const struct slot *slot);
 
 /* elect.c */
 bool elect_outranked(const struct task_struct *task, u8 rank);

@@ -59,25 +59,25 @@ static u32 slot_harm(const struct slot *slot)
 	return min_t(u64, div_u64(lost, slot->share + 1), U32_MAX);
 }
 
-static u32 mean(u32 before, u32 now)
+static u32 ticks_mean(u32 before, u32 now)
 {
 	return before + (s32)(now - before) / MEAN;
 }
 
-static u32 rate(u64 number, u32 elapsed_us)
+static u32 rate_of(u64 number, u32 elapsed_us)
 {
 	return min_t(u64, div_u64(number, max(elapsed_us, 1U)), S32_MAX);
 }
 
-static void slot_try(struct slot *slot, bool full, u32 elapsed_us)
+static void slot_step_trial(struct slot *slot, bool full, u32 elapsed_us)
 {
 	struct pflow_trial_tick tick = { .most = PFLOW_ONE, .elapsed_us = elapsed_us };
 	u32 lost = slot_lost(slot);
 	u64 took_us = div_u64(slot->took_ns, NSEC_PER_USEC);
 
-	slot->lost = mean(slot->lost,
-			  rate((u64)(lost - slot->lost_seen) * USEC_PER_SEC, elapsed_us));
-	slot->share = mean(slot->share, rate(took_us * PFLOW_ONE, elapsed_us));
+	slot->lost = ticks_mean(slot->lost,
+				rate_of((u64)(lost - slot->lost_seen) * USEC_PER_SEC, elapsed_us));
+	slot->share = ticks_mean(slot->share, rate_of(took_us * PFLOW_ONE, elapsed_us));
 	slot->lost_seen = lost;
 	/* Who does not run waits for something else. */
 	tick.harm = full && slot->share > IDLE ? slot_harm(slot) : 0;
@@ -110,7 +110,7 @@ void trial_begin(struct slot *slot)
  */
 void trial_ask(struct slot *slot, bool full, u32 elapsed_us)
 {
-	slot_try(slot, full, elapsed_us);
+	slot_step_trial(slot, full, elapsed_us);
 	slot->asking = slot->trial.asking_us;
 }
 
@@ -123,7 +123,7 @@ void trial_ask(struct slot *slot, bool full, u32 elapsed_us)
  */
 bool trial_answered(struct slot *slot, u32 elapsed_us)
 {
-	slot_try(slot, true, elapsed_us);
+	slot_step_trial(slot, true, elapsed_us);
 	if (slot->trial.asking_us)
 		return false;
 	if (!slot->trial.reach)
