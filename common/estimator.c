@@ -187,7 +187,7 @@ static void estimator_round(struct kthread_work *work)
 void pflow_estimator_sample(void)
 {
 	WRITE_ONCE(sample_asked, true);
-	WRITE_ONCE(last_sample, (u32)jiffies - SAMPLE_EVERY - 1);
+	WRITE_ONCE(last_sample, pflow_stamp_past(SAMPLE_EVERY));
 	kthread_mod_delayed_work(thread, &estimator_work, 0);
 	msleep_interruptible(SAMPLE_MS + SAMPLE_MS / 2);
 }
@@ -224,11 +224,11 @@ int pflow_estimator_setup(void)
 	err = pflow_signals_setup();
 	if (err)
 		goto batch;
-	last_sample = (u32)jiffies - SAMPLE_EVERY - 1;
+	last_sample = pflow_stamp_past(SAMPLE_EVERY);
 	last_learnt = get_jiffies_64() - LEARN_EVERY - 1;
 	last_busy = get_jiffies_64() - MEASURE_FOR - 1;
 	last_pressed = last_busy;
-	last_scan = (u32)jiffies - SCAN_EVERY - 1;
+	last_scan = pflow_stamp_past(SCAN_EVERY);
 	kthread_queue_delayed_work(thread, &estimator_work, 0);
 	return 0;
 

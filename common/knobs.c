@@ -70,6 +70,7 @@ static int knob_set(struct pflow_knob *knob, char *text, bool apply)
 	unsigned int value;
 	int err;
 
+	lockdep_assert_held(&knob_lock);
 	/* kstrtouint() would take one more newline than the one that ended the value. */
 	if (strlen(text) > TEXT_MAX || strchr(text, '\n'))
 		return -EINVAL;
@@ -92,6 +93,7 @@ static void knob_show(const struct pflow_knob *knob, struct seq_file *m)
 {
 	unsigned int value = READ_ONCE(knob->value);
 
+	lockdep_assert_held(&knob_lock);
 	if (knob->show)
 		knob->show(knob, m);
 	else if (knob->choices)

@@ -28,6 +28,7 @@ static bool running;
  */
 static void table_empty(void)
 {
+	lockdep_assert_held(&modules_lock);
 	pflow_scan();
 	pflow_table_clear();
 }
@@ -36,6 +37,7 @@ static int suite_start_module(struct pflow_module *module)
 {
 	int err = module->start();
 
+	lockdep_assert_held(&modules_lock);
 	if (err)
 		return err;
 	list_add_tail_rcu(&module->run, &running_modules);
@@ -51,6 +53,7 @@ static int suite_start_module(struct pflow_module *module)
  */
 static void suite_stop_module(struct pflow_module *module)
 {
+	lockdep_assert_held(&modules_lock);
 	mutex_lock(&told_lock);
 	list_del(&module->told);
 	mutex_unlock(&told_lock);
@@ -64,6 +67,7 @@ static int suite_start(void)
 	struct pflow_module *module;
 	int err;
 
+	lockdep_assert_held(&modules_lock);
 	err = pflow_probes_setup();
 	if (err)
 		return err;
@@ -92,6 +96,7 @@ static void suite_stop(void)
 {
 	struct pflow_module *module;
 
+	lockdep_assert_held(&modules_lock);
 	list_for_each_entry_reverse(module, &modules, list)
 		suite_stop_module(module);
 	pflow_estimator_teardown();

@@ -314,7 +314,7 @@ void pflow_probes_teardown(void)
 }
 
 /* One that cannot be armed now is tried again the next time that it is needed. */
-static bool arm_receive_calls(void)
+static bool receive_calls_arm(void)
 {
 	bool any = false;
 	unsigned int i;
@@ -352,7 +352,7 @@ void pflow_probes_watch(bool on)
  */
 bool pflow_probes_arm(void)
 {
-	return !received.point && arm_receive_calls();
+	return !received.point && receive_calls_arm();
 }
 
 static const char *probe_state(const struct pflow_probe *probe)

@@ -88,6 +88,7 @@ static unsigned int scan_take_tasks(unsigned int skip)
 	struct task_struct *process;
 	unsigned int n = 0;
 
+	lockdep_assert_held(&scan_lock);
 	rcu_read_lock();
 	for_each_process(process) {
 		if (skip) {

@@ -117,9 +117,10 @@ static void entry_free(struct rcu_head *rcu)
 	kmem_cache_free(entries, container_of(rcu, struct pflow_sock, rcu));
 }
 
-/* Under the bucket's lock. Readers may hold the entry for a grace period. */
+/* Readers may hold the entry for a grace period. */
 static void entry_unlink(struct pflow_sock *entry)
 {
+	lockdep_assert_held(pflow_sock_lock(entry));
 	hlist_del_rcu(&entry->node);
 	atomic_dec(&used);
 	call_rcu(&entry->rcu, entry_free);
@@ -201,7 +202,7 @@ static struct pflow_sock *entry_make(struct sock *sk, u64 cookie)
 	entry->window_start = jiffies;
 	entry->last_seen = jiffies;
 	entry->last_received = jiffies;
-	entry->drained = jiffies - PFLOW_HOLD - 1;
+	entry->drained = pflow_stamp_past(PFLOW_HOLD);
 	entry->room = U32_MAX;		/* not known: what follows a first look is no relief */
 	atomic_inc(&used);
 	return entry;

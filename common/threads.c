@@ -127,9 +127,9 @@ void pflow_thread_receives(u8 rank, bool stream)
 	WRITE_ONCE(thread->cpu, raw_smp_processor_id());
 	WRITE_ONCE(thread->seen, (u32)jiffies);
 	if (stream)
-		WRITE_ONCE(thread->streams_at, (u32)jiffies | 1);
+		WRITE_ONCE(thread->streams_at, pflow_stamp_now());
 	else
-		WRITE_ONCE(thread->datagrams_at, (u32)jiffies | 1);
+		WRITE_ONCE(thread->datagrams_at, pflow_stamp_now());
 }
 
 /*
@@ -203,9 +203,9 @@ static void softirq_traces_detach(void)
 	pflow_trace_detach(&entry_trace);
 }
 
-/* Under the sampler's lock. */
 static void thread_forget(struct pflow_thread *thread)
 {
+	lockdep_assert_held(&sample_lock);
 	thread->at_ns = 0;
 	WRITE_ONCE(thread->run, 0);
 	WRITE_ONCE(thread->wait, 0);
@@ -282,7 +282,7 @@ static u32 thread_mean_share(u32 before, u64 part_ns, u64 whole_us)
 }
 
 /* Counters that another CPU writes may seem to step back. */
-static u64 counter_take_growth(u64 *seen, u64 now)
+static u64 count_growth(u64 *seen, u64 now)
 {
 	u64 more = now > *seen ? now - *seen : 0;
 
@@ -297,6 +297,7 @@ static void thread_sample(struct pflow_thread *thread, const struct task_struct 
 		     now - thread->at_ns > STALE_US * NSEC_PER_USEC;
 	u64 run, wait, stolen, elapsed_us;
 
+	lockdep_assert_held(&sample_lock);
 	if (!fresh && now < thread->at_ns + APART_US * NSEC_PER_USEC)
 		return;
 	elapsed_us = div_u64(now - thread->at_ns, NSEC_PER_USEC);
@@ -309,10 +310,9 @@ static void thread_sample(struct pflow_thread *thread, const struct task_struct 
 		WRITE_ONCE(thread->wait, 0);
 	}
 	/* The scheduler writes it plainly; an older value does. */
-	run = counter_take_growth(&thread->exec_seen_ns,
-				  data_race(READ_ONCE(task->se.sum_exec_runtime)));
-	wait = counter_take_growth(&thread->wait_seen_ns, task_waited_ns(task, now));
-	stolen = counter_take_growth(&thread->stolen_seen_ns, READ_ONCE(thread->stolen_ns));
+	run = count_growth(&thread->exec_seen_ns, data_race(READ_ONCE(task->se.sum_exec_runtime)));
+	wait = count_growth(&thread->wait_seen_ns, task_waited_ns(task, now));
+	stolen = count_growth(&thread->stolen_seen_ns, READ_ONCE(thread->stolen_ns));
 	thread->at_ns = now;
 	WRITE_ONCE(thread->cpu, task_cpu(task));
 	if (fresh)

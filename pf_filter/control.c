@@ -245,7 +245,7 @@ static void control_take_usage(struct usage *usage, struct control *control,
 	u32 idle = div_u64((u64)clock_step_us(idle_us - control->idle_us, elapsed_us) * PFLOW_ONE,
 			   elapsed_us);
 
-	WRITE_ONCE(control->idle, control->idle - control->idle / 4 + idle / 4);
+	WRITE_ONCE(control->idle, mean_step(control->idle, idle));
 	usage->idle = idle;
 	usage->softirq = time_share_of(softirq_ns - control->softirq_ns, elapsed_us);
 	usage->polled = polled - control->polled;

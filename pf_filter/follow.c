@@ -76,16 +76,17 @@ static void trail_trace(struct trail *trail, const struct filter_packet *packet)
 {
 	struct tag *tag = trail_tag_at(trail, packet->skb);
 
+	lockdep_assert_held(&trail->lock);
 	*tag = packet_tag(packet);
 	tag->hops--;
 	trails_awaited();
 }
 
-/* Under the lock. */
 static enum filter_outcome trail_follow(struct trail *trail, struct filter_packet *packet)
 {
 	u64 routes = net_routes(packet->net, packet->v4);
 
+	lockdep_assert_held(&trail->lock);
 	if (!trail_leads_to(trail, packet) || trail->outer != packet->net) {
 		if (trail->outer && (trail_known(trail) ||
 				     pflow_within(trail->began, TRAIL_BEGINS)))

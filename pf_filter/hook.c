@@ -119,11 +119,11 @@ static unsigned int filter_net_id;
 static DEFINE_MUTEX(hooks_lock);
 static bool hooks_wanted;
 
-/* Under hooks_lock. */
 static void net_set_hooked(struct net *net, bool on)
 {
 	struct filter_net *ours = net_generic(net, filter_net_id);
 
+	lockdep_assert_held(&hooks_lock);
 	if (ours->hooked == on)
 		return;
 	if (!on)

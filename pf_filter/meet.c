@@ -25,6 +25,7 @@ static struct tag *tag_find(struct trail *trail, const struct filter_packet *pac
 {
 	struct tag *found = trail_tag_at(trail, packet->skb), tag;
 
+	lockdep_assert_held(&trail->lock);
 	if (likely(found->skb != packet->skb))
 		return NULL;
 	tag = packet_tag(packet);

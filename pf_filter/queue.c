@@ -14,7 +14,7 @@
  * struct queue - whether a CPU's receive queue stands
  * @standing_ns: pflow_load.standing_ns at the last tick
  * @lost: pflow_load.lost at the last tick
- * @lost_at: jiffies when it last rose, with the lowest bit set; 0 for not lately
+ * @lost_at: stamp of when it last rose; 0 for not lately
  * @stood_us: how long it has stood, see pflow_stood_step()
  * @packet_ns: how long the CPU takes for a packet of it while it stands, a decaying mean; 0: it
  *	has not stood yet
@@ -42,7 +42,7 @@ static u32 queue_stands(struct queue *queue, const struct pflow_load *load, u32 
 	u32 now = jiffies;
 
 	if (lost != queue->lost)
-		queue->lost_at = now | 1;
+		queue->lost_at = pflow_stamp(now);
 	else if (queue->lost_at && time_after32(now, queue->lost_at + LOST_FOR))
 		queue->lost_at = 0;
 	if (queue->lost_at)
@@ -65,7 +65,7 @@ static void queue_note_packet_ns(struct queue *queue, const struct usage *usage,
 	if (usage->standing < STANDS)
 		return;
 	if (queue->packet_ns)
-		packet_ns = queue->packet_ns - queue->packet_ns / 4 + packet_ns / 4;
+		packet_ns = mean_step(queue->packet_ns, packet_ns);
 	queue->packet_ns = packet_ns;
 	if (!cut.level && !cut.share)
 		queue->unshed_ns = packet_ns;
@@ -81,7 +81,7 @@ static u32 queue_served_lacks(struct queue *queue, const struct order *order, st
 	u32 rate = div_u64((u64)order_passed(order, level) * USEC_PER_SEC, max(elapsed_us, 1U));
 	u32 reach = pflow_cut_reach(cut, order->level, order->n);
 
-	queue->served = queue->served - queue->served / 4 + rate / 4;
+	queue->served = mean_step(queue->served, rate);
 	if (!reach)
 		queue->served_most = 0;
 	if (!queue->served_most &&
@@ -117,15 +117,16 @@ static void harm_weigh_queue(struct harm *worst, struct queue *queue, const stru
 			     const struct order *order, struct pflow_cut cut, u16 served,
 			     u32 elapsed_us)
 {
+	u16 level = served - 1;		/* where anybody is served */
 	u32 harm;
 
 	queue->stood_us = pflow_stood_step(queue->stood_us, usage->standing, elapsed_us);
-	if (!served || !harm_can_be_helped(order, cut, served - 1))
+	if (!served || !harm_can_be_helped(order, cut, level))
 		return;
-	harm = queue_harm(queue, usage, order, cut, served - 1, elapsed_us);
+	harm = queue_harm(queue, usage, order, cut, level, elapsed_us);
 	if (usage->standing)
 		worst->spare = 0;
 	if (cut.level || cut.share || pflow_stood_long(queue->stood_us))
-		harm_keep_worst(worst, share_as_loss(harm, STOOD_BEARABLE), served - 1,
+		harm_keep_worst(worst, share_as_loss(harm, STOOD_BEARABLE), level,
 				FILTER_DROP_OVERLOAD);
 }

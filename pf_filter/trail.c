@@ -181,13 +181,14 @@ static void trail_end(struct trail *trail)
 
 static void trail_begin(struct trail *trail, const struct filter_packet *packet)
 {
+	lockdep_assert_held(&trail->lock);
 	trail_end(trail);
 	trail->outer = packet->net;
 	trail->local = packet_local(packet);
 	trail->port = packet->local_port;
 	trail->tos = packet_tos(packet);
 	trail->began = jiffies;
-	trail->traced = (u32)jiffies - CONFIRM_EVERY - 1;
+	trail->traced = pflow_stamp_past(CONFIRM_EVERY);
 }
 
 static struct tag packet_tag(const struct filter_packet *packet)

@@ -195,7 +195,7 @@ static int wires_setup(void)
 	if (!wires)
 		return -ENOMEM;
 	for_each_possible_cpu(cpu)
-		per_cpu(frames_at, cpu) = (u32)jiffies - SHOWN_FOR - 1;
+		per_cpu(frames_at, cpu) = pflow_stamp_past(SHOWN_FOR);
 	return 0;
 }
 

@@ -59,6 +59,7 @@ static bool grant_restore(struct mm_grant *grant, enum mm_given why)
 
 static void grant_end(struct mm_grant *grant, enum mm_given why, bool *ended)
 {
+	lockdep_assert_held(&grants_lock);
 	/* A dead socket's size means nothing, another's choice is not ours to undo. */
 	if (why != GIVEN_CHANGED && !pflow_sock_dead(grant->sk) && !grant_restore(grant, why))
 		return;
@@ -102,7 +103,7 @@ static bool grant_roll_period(struct mm_grant *grant, u32 *most)
 	return true;
 }
 
-/* Look after one: under the locks. */
+/* Look after one; of TCP under its socket's lock, too. */
 static void grant_attend(struct mm_grant *grant, void *data)
 {
 	bool *ended = data;
@@ -111,6 +112,7 @@ static void grant_attend(struct mm_grant *grant, void *data)
 	bool rolled;
 	int why;
 
+	lockdep_assert_held(&grants_lock);
 	rcu_read_lock();
 	entry = pflow_sock_find(grant->sk);
 	why = grant_why_over(grant, entry);

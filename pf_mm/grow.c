@@ -14,11 +14,11 @@
 
 #include "mm.h"
 
-/* Under the lock. */
 static struct mm_grant *grant_begin_from_pool(struct sock *sk, const struct pflow_sock *entry)
 {
 	struct mm_grant *grant = grant_begin(sk, entry);
 
+	lockdep_assert_held(&grants_lock);
 	/* Once: where there is no memory to be had it tries again by itself. */
 	if (grant)
 		keeper_wake(grants_pooled() == POOL_LOW);
@@ -32,12 +32,13 @@ static bool grant_is_clamped(const struct mm_grant *grant)
 			      tcp_win_from_space(grant->sk, grant->goal) / 2;
 }
 
-/* Under the lock; of a TCP socket under its lock too. */
+/* Of a TCP socket under its lock, too. */
 static void grant_grow(struct mm_grant *grant, const struct pflow_sock *entry)
 {
 	struct sock *sk = grant->sk;
 	u32 most, to;
 
+	lockdep_assert_held(&grants_lock);
 	WRITE_ONCE(grant->retry, (u32)jiffies + 1);
 	if (READ_ONCE(grant->closing) || grant->wanted)
 		return;

@@ -45,6 +45,7 @@ void grant_relieved(struct mm_grant *grant)
 {
 	u64 us = div_u64(local_clock() - grant->wanted_ns, NSEC_PER_USEC);
 
+	lockdep_assert_held(&grants_lock);
 	/* Clocks of different CPUs may differ a little. */
 	WRITE_ONCE(grants_relief_us,
 		   pflow_mean_slow(grants_relief_us, clamp_t(s64, us, 1, USEC_PER_SEC)));
@@ -70,6 +71,7 @@ static void grant_measure(struct mm_grant *grant, u32 used)
 	s64 stretch_ns;
 	u64 rate;
 
+	lockdep_assert_held(&grant->counting);
 	WRITE_ONCE(grant->packets, 0);
 	grant->counted_ns = now;
 	if (elapsed_ns <= 0 || elapsed_ns > STALE_NS) {

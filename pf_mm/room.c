@@ -90,6 +90,7 @@ static void grant_take_back(struct mm_grant *grant, void *data)
 	const struct taking *taking = data;
 	u32 has = grant_takeable(grant, taking->take);
 
+	lockdep_assert_held(&grants_lock);
 	if (!size_locked_since(grant))
 		grant_give(grant, grant->size - min_t(u64, has, taking->missing), GIVEN_RECLAIMED);
 }
@@ -150,6 +151,7 @@ static void grant_relieve(struct mm_grant *grant, void *data)
 	u32 most = size_most(grant, grant->rank);
 	s64 to = min_t(s64, min(grant->wanted, most), grant->size + grants_left());
 
+	lockdep_assert_held(&grants_lock);
 	if (!grant->wanted)
 		return;
 	if (mm_knob(MM_KNOB_MODE) == MM_MODE_OBSERVE) {
@@ -254,6 +256,7 @@ static void grant_tell_grows(struct mm_grant *grant, void *data)
 	bool room = grants_left() >= grant_least_step(grant) || *giver < grant->rank;
 	bool may = mm_knob(MM_KNOB_MODE) == MM_MODE_ENFORCE && !grant->stuck;
 
+	lockdep_assert_held(&grants_lock);
 	grant_grows(grant, may && room && grant->size < size_most(grant, grant->rank));
 }
 

@@ -138,6 +138,7 @@ static u32 size_set_tcp(struct mm_grant *grant, u32 to)
  */
 u32 size_set(struct mm_grant *grant, u32 to)
 {
+	lockdep_assert_held(&grants_lock);
 	if (!grant->udp)
 		return size_set_tcp(grant, to);
 	if (!size_set_udp(grant->sk, grant->size, to))
@@ -158,6 +159,7 @@ u32 size_set(struct mm_grant *grant, u32 to)
  */
 void size_set_unlocked(struct mm_grant *grant)
 {
+	lockdep_assert_held(&grants_lock);
 	cmpxchg(&grant->sk->sk_rcvbuf, grant->size,
 		clamp(size_used_tcp(grant->sk), grant->own, grant->size));
 }

@@ -54,6 +54,7 @@ static enum hrtimer_restart boost_on_timer(struct hrtimer *timer)
  */
 bool boost_stopping(void)
 {
+	lockdep_assert_held(&slots_lock);
 	return stopping;
 }
 
@@ -117,6 +118,7 @@ static bool slot_boost_ends(struct slot *slot, enum boost_end *end)
 	const struct task_struct *task = slot->boost.task;
 	int cpu = task_cpu(task);
 
+	lockdep_assert_held(&slots_lock);
 	if (task_flags(task) & PF_EXITING)
 		*end = END_EXITED;
 	else if (READ_ONCE(task->self_exec_id) != slot->exec_id)
@@ -176,6 +178,7 @@ static void slots_account(u32 elapsed_us)
 {
 	unsigned int i;
 
+	lockdep_assert_held(&slots_lock);
 	for (i = 0; i < SLOTS; i++)
 		if (slots[i].state != SLOT_FREE)
 			slot_account(&slots[i], elapsed_us);

@@ -114,14 +114,15 @@ static u32 slot_apart(const struct slot *last)
 	return msecs_to_jiffies(sched_knob(SCHED_KNOB_APART));
 }
 
-/* May this thread be raised, and by what? Under the lock and RCU. */
-static int thread_may_be_raised(const struct task_struct *task, u8 rank, const struct slot *last,
-				enum boost_lever *lever)
+/* May this thread be raised, and by what? Under RCU. Return: why not, or -1. */
+static int task_may_be_raised(const struct task_struct *task, u8 rank, const struct slot *last,
+			      enum boost_lever *lever)
 {
 	bool capped = last && last->end == END_CAP;
 	int cpu = task_cpu(task);
 	s32 left = share_left(cpu);
 
+	lockdep_assert_held(&slots_lock);
 	if (READ_ONCE(task->policy) != SCHED_NORMAL)
 		return REFUSED_CLASS;
 	if (rank == PFLOW_RANK_RT_BASE)
@@ -151,6 +152,7 @@ static void slot_begin_boost(struct slot *slot, struct task_struct *task,
 			     const struct pflow_sock *entry, struct sock *sk,
 			     enum boost_lever lever, const struct field *others)
 {
+	lockdep_assert_held(&slots_lock);
 	/* A ghost's own slot holds its task. What that took until now is not of this boost. */
 	if (slot->boost.task) {
 		share_charge(slot);
@@ -184,7 +186,7 @@ static void slot_begin_boost(struct slot *slot, struct task_struct *task,
 	boost_kick();
 }
 
-/* Under the lock and RCU. Return: why not, or -1. */
+/* Under RCU. Return: why not, or -1. */
 static int elect_receiver(struct pflow_sock *entry, struct sock *sk)
 {
 	struct task_struct *task = entry_receiver(entry);
@@ -194,22 +196,23 @@ static int elect_receiver(struct pflow_sock *entry, struct sock *sk)
 	int refusal;
 	u8 rank;
 
+	lockdep_assert_held(&slots_lock);
 	if (!task)
 		return REFUSED_UNKNOWN;
-	slot = slot_of(task);
+	slot = slot_find(task);
 	if (slot && slot->state != SLOT_GHOST) {
 		slot->also = true;
 		return -1;
 	}
 	rank = pflow_task_rank(task);
-	refusal = thread_may_be_raised(task, rank, slot, &lever);
+	refusal = task_may_be_raised(task, rank, slot, &lever);
 	if (refusal >= 0)
 		return refusal;
 	if (sched_knob(SCHED_KNOB_MODE) == SCHED_MODE_OBSERVE) {
 		slot_counts.observed++;
 		return -1;
 	}
-	slot = slot ?: slot_of(NULL);
+	slot = slot ?: slot_find(NULL);
 	field_gather(&others, NULL);
 	if (boost_stopping() || !place_for(&others, rank) || !slot || pflow_rank_pin(task, rank))
 		return REFUSED_PLACE;

@@ -18,6 +18,7 @@ static void boost_repair_child(const struct slot *slot, const struct task_struct
 	int nice = task_nice(parent);
 	bool reset;
 
+	lockdep_assert_held(&slots_lock);
 	if (slot->boost.lever == LEVER_GROUP)
 		return;	/* the thread itself was not changed */
 	/* A class that the parent was given since, by somebody else: not our doing. */

@@ -139,7 +139,7 @@ int lever_choose(const struct task_struct *task, bool weak, enum boost_lever *le
 	if (*lever == LEVER_GROUP && place != SESSION)
 		*lever = LEVER_NICE;
 	/* Asked for by name it is taken anywhere. */
-	if (*lever == LEVER_NICE && place != ROOT && asked != LEVER_NICE + 1)
+	if (*lever == LEVER_NICE && place != ROOT && asked != lever_by_name(LEVER_NICE))
 		return -EPERM;
 	return 0;
 }
@@ -375,7 +375,7 @@ bool lever_holds(struct boost *boost)
 	    READ_ONCE(task->on_rq) || !lever_untouched(boost))
 		return false;
 	if (!boost->held)
-		boost->held = now | 1;
+		boost->held = pflow_stamp(now);
 	return time_before32(now, boost->held + LEAVE_WITHIN);
 }
 

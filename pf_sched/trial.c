@@ -90,6 +90,7 @@ static void slot_step_trial(struct slot *slot, bool full, u32 elapsed_us)
  */
 void trial_begin(struct slot *slot)
 {
+	lockdep_assert_held(&slots_lock);
 	/* What was vain is tried anew, and must not last until others would be asked about. */
 	if (slot->vain_until)
 		slot->trial.ask_us = 0;
@@ -110,6 +111,7 @@ void trial_begin(struct slot *slot)
  */
 void trial_ask(struct slot *slot, bool full, u32 elapsed_us)
 {
+	lockdep_assert_held(&slots_lock);
 	slot_step_trial(slot, full, elapsed_us);
 	slot->asking = slot->trial.asking_us;
 }
@@ -123,11 +125,13 @@ void trial_ask(struct slot *slot, bool full, u32 elapsed_us)
  */
 bool trial_answered(struct slot *slot, u32 elapsed_us)
 {
+	lockdep_assert_held(&slots_lock);
 	slot_step_trial(slot, true, elapsed_us);
 	if (slot->trial.asking_us)
 		return false;
 	if (!slot->trial.reach)
-		slot->vain_until = ((u32)jiffies + usecs_to_jiffies(slot->trial.limit_us)) | 1;
+		slot->vain_until = pflow_stamp((u32)jiffies +
+					       usecs_to_jiffies(slot->trial.limit_us));
 	return true;
 }
 
@@ -139,6 +143,7 @@ bool trial_answered(struct slot *slot, u32 elapsed_us)
  */
 bool trial_vain(const struct slot *slot)
 {
+	lockdep_assert_held(&slots_lock);
 	return slot->asking ||
 	       (slot->vain_until && time_before32((u32)jiffies, slot->vain_until));
 }
@@ -160,6 +165,7 @@ u32 trial_memory(const struct slot *slot)
  */
 void trial_forget(struct slot *slot)
 {
+	lockdep_assert_held(&slots_lock);
 	slot->trial = (struct pflow_trial){ 0 };
 	slot->vain_until = 0;
 	slot->asking = false;
