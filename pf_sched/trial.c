@@ -87,6 +87,8 @@ static void slot_step_trial(struct slot *slot, bool full, u32 elapsed_us)
 /**
  * trial_begin() - a boost begins
  * @slot: of it
+ *
+ * Context: under slots_lock.
  */
 void trial_begin(struct slot *slot)
 {
@@ -107,7 +109,9 @@ void trial_begin(struct slot *slot)
  * trial_ask() - find out whether the boost is to be taken back for a moment
  * @slot: of it; its thread is raised. @asking says so afterwards
  * @full: the buffer is over the threshold still
- * @elapsed_us: since the last tick
+ * @elapsed_us: since the last tick, microseconds
+ *
+ * Context: under slots_lock, pf_sched's thread.
  */
 void trial_ask(struct slot *slot, bool full, u32 elapsed_us)
 {
@@ -119,9 +123,9 @@ void trial_ask(struct slot *slot, bool full, u32 elapsed_us)
 /**
  * trial_answered() - is it known now whether the boost helped?
  * @slot: of it; it was taken back
- * @elapsed_us: since the last tick
+ * @elapsed_us: since the last tick, microseconds
  *
- * Return: whether it is.
+ * Context: under slots_lock, pf_sched's thread. Return: whether it is.
  */
 bool trial_answered(struct slot *slot, u32 elapsed_us)
 {
@@ -139,7 +143,7 @@ bool trial_answered(struct slot *slot, u32 elapsed_us)
  * trial_vain() - is a thread better left as it is?
  * @slot: of its last boost
  *
- * Return: whether that was in vain, or it is not known yet.
+ * Context: under slots_lock. Return: whether that was in vain, or it is not known yet.
  */
 bool trial_vain(const struct slot *slot)
 {
@@ -152,7 +156,7 @@ bool trial_vain(const struct slot *slot)
  * trial_memory() - for how long what was found out is kept
  * @slot: of the last boost
  *
- * Return: jiffies since its end.
+ * Context: pf_sched's thread. Return: jiffies since its end.
  */
 u32 trial_memory(const struct slot *slot)
 {
@@ -162,6 +166,8 @@ u32 trial_memory(const struct slot *slot)
 /**
  * trial_forget() - the slot will be another thread's
  * @slot: it
+ *
+ * Context: under slots_lock.
  */
 void trial_forget(struct slot *slot)
 {
