@@ -53,7 +53,7 @@ static struct batched batched[DEVICES];
 static DEFINE_SPINLOCK(lock);
 static unsigned int nr_batched;
 
-static void set(struct batched *slot, struct net_device *dev, unsigned long ns)
+static void batch_set_slot(struct batched *slot, struct net_device *dev, unsigned long ns)
 {
 	spin_lock(&lock);
 	slot->dev = dev;
@@ -61,22 +61,22 @@ static void set(struct batched *slot, struct net_device *dev, unsigned long ns)
 	spin_unlock(&lock);
 }
 
-static void forget(struct batched *slot)
+static void batch_forget(struct batched *slot)
 {
 	struct net_device *dev = slot->dev;
 
-	set(slot, NULL, 0);
+	batch_set_slot(slot, NULL, 0);
 	netdev_put(dev, &slot->tracker);
 	WRITE_ONCE(nr_batched, nr_batched - 1);
 }
 
-static void end(struct batched *slot)
+static void batch_end(struct batched *slot)
 {
 	pflow_undefer_irqs(slot->dev, slot->ns, DEFER);
-	forget(slot);
+	batch_forget(slot);
 }
 
-static struct batched *slot_of(const void *dev)
+static struct batched *batch_slot_of(const void *dev)
 {
 	unsigned int i;
 
@@ -86,21 +86,21 @@ static struct batched *slot_of(const void *dev)
 	return NULL;
 }
 
-static bool begin(struct net_device *dev, unsigned long ns)
+static bool batch_begin(struct net_device *dev, unsigned long ns)
 {
-	struct batched *slot = slot_of(NULL);
+	struct batched *slot = batch_slot_of(NULL);
 
 	if (!slot || !pflow_defer_irqs(dev, ns, DEFER))
 		return false;
 	netdev_hold(dev, &slot->tracker, GFP_KERNEL);
 	slot->wanted_at = jiffies;
-	set(slot, dev, ns);
+	batch_set_slot(slot, dev, ns);
 	WRITE_ONCE(nr_batched, nr_batched + 1);
 	return true;
 }
 
 /* Does somebody there want each packet at once? */
-static bool must_be_prompt(const struct pflow_load *load)
+static bool cpu_must_be_prompt(const struct pflow_load *load)
 {
 	return pflow_within(READ_ONCE(load->prompt_at), PROMPT_FOR) ||
 	       pflow_within(READ_ONCE(load->tcp_at), PFLOW_HOLD);
@@ -118,7 +118,7 @@ enum wish {
  * What receivers on a CPU are sent comes from the device that it polls; or, where it polls
  * several in turn, or none (RPS), from any.
  */
-static enum wish wish_of(int cpu, const void *dev)
+static enum wish batch_wish_on_cpu(int cpu, const void *dev)
 {
 	const struct pflow_load *load = per_cpu_ptr(&pflow_load, cpu);
 	bool polls = pflow_within(READ_ONCE(load->polled_at), LINGER);
@@ -126,35 +126,35 @@ static enum wish wish_of(int cpu, const void *dev)
 
 	if (polls && !this && !pflow_within(READ_ONCE(load->turned_at), LINGER))
 		return NO_MATTER;
-	if (must_be_prompt(load))
+	if (cpu_must_be_prompt(load))
 		return REFUSED;
 	if (!this)
 		return NO_MATTER;
 	return READ_ONCE(load->pressed) ? WANTED : UNWANTED;
 }
 
-static enum wish wish_for(const void *dev)
+static enum wish batch_wish(const void *dev)
 {
 	enum wish wish = pflow_within(READ_ONCE(pflow_prompt_at), PROMPT_FOR) ? REFUSED : NO_MATTER;
 	int cpu;
 
 	for_each_online_cpu(cpu)
-		wish = max(wish, wish_of(cpu, dev));
+		wish = max(wish, batch_wish_on_cpu(cpu, dev));
 	return wish;
 }
 
-static void refresh(struct batched *slot, unsigned long ns)
+static void batch_refresh(struct batched *slot, unsigned long ns)
 {
-	enum wish wish = wish_for(slot->dev);
+	enum wish wish = batch_wish(slot->dev);
 
 	if (wish == WANTED)
 		slot->wanted_at = jiffies;
 	if (wish == REFUSED || slot->ns != ns ||
 	    time_after32((u32)jiffies, slot->wanted_at + LINGER))
-		end(slot);
+		batch_end(slot);
 }
 
-static bool begin_for(int cpu, unsigned long ns)
+static bool batch_begin_on_cpu(int cpu, unsigned long ns)
 {
 	const struct pflow_load *load = per_cpu_ptr(&pflow_load, cpu);
 	const void *polled = READ_ONCE(load->polled_dev);
@@ -162,16 +162,16 @@ static bool begin_for(int cpu, unsigned long ns)
 
 	if (!READ_ONCE(load->pressed))
 		return false;
-	if (!polled || slot_of(polled) || wish_for(polled) != WANTED)
+	if (!polled || batch_slot_of(polled) || batch_wish(polled) != WANTED)
 		return false;
 	/* It stays while the RTNL lock is held. */
 	rcu_read_lock();
 	dev = pflow_device_find(polled);
 	rcu_read_unlock();
-	return dev && begin(dev, ns);
+	return dev && batch_begin(dev, ns);
 }
 
-static bool any_pressed(const struct cpumask *cpus)
+static bool cpus_any_pressed(const struct cpumask *cpus)
 {
 	int cpu;
 
@@ -197,16 +197,16 @@ bool pflow_batch_step(const struct cpumask *busy)
 	bool began = false;
 	int cpu;
 
-	if (!READ_ONCE(nr_batched) && (!ns || !any_pressed(busy)))
+	if (!READ_ONCE(nr_batched) && (!ns || !cpus_any_pressed(busy)))
 		return false;
 	if (!rtnl_trylock())
 		return false;
 	for (i = 0; i < DEVICES; i++)
 		if (batched[i].dev)
-			refresh(&batched[i], ns);
+			batch_refresh(&batched[i], ns);
 	if (ns)
 		for_each_cpu(cpu, busy)
-			began |= begin_for(cpu, ns);
+			began |= batch_begin_on_cpu(cpu, ns);
 	rtnl_unlock();
 	return began;
 }
@@ -215,20 +215,20 @@ bool pflow_batch_step(const struct cpumask *busy)
  * A device goes. Its values go with it, so its own lock is not needed here, which some kernels
  * hold and some do not. One that goes to another namespace only stays registered.
  */
-static int on_device(struct notifier_block *unused, unsigned long event, void *info)
+static int batch_on_device(struct notifier_block *unused, unsigned long event, void *info)
 {
 	const struct net_device *dev = netdev_notifier_info_to_dev(info);
 	struct batched *slot;
 
 	if (event != NETDEV_UNREGISTER || dev->reg_state == NETREG_REGISTERED)
 		return NOTIFY_DONE;
-	slot = slot_of(dev);
+	slot = batch_slot_of(dev);
 	if (slot)
-		forget(slot);
+		batch_forget(slot);
 	return NOTIFY_DONE;
 }
 
-static struct notifier_block notifier = { .notifier_call = on_device };
+static struct notifier_block notifier = { .notifier_call = batch_on_device };
 
 /**
  * pflow_batch_setup() - get ready
@@ -253,7 +253,7 @@ void pflow_batch_teardown(void)
 	rtnl_lock();
 	for (i = 0; i < DEVICES; i++)
 		if (batched[i].dev)
-			end(&batched[i]);
+			batch_end(&batched[i]);
 	rtnl_unlock();
 	unregister_netdevice_notifier(&notifier);
 }

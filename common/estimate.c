@@ -11,7 +11,7 @@
 #include "internal.h"
 
 /* A receive call tells it once a second; the table of threads follows each move of a thread. */
-static void follow_owner(struct pflow_sock *entry)
+static void entry_follow_owner(struct pflow_sock *entry)
 {
 	const struct pflow_thread *thread = pflow_thread_find(READ_ONCE(entry->pid));
 	unsigned int cpu;
@@ -50,6 +50,6 @@ void pflow_sock_window(struct pflow_sock *entry, unsigned int packets)
 	WRITE_ONCE(entry->window_arrived, arrived);
 	WRITE_ONCE(entry->window_start, now);
 	if (nr_cpu_ids > 1)
-		follow_owner(entry);
+		entry_follow_owner(entry);
 }
 EXPORT_SYMBOL_GPL(pflow_sock_window);

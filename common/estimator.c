@@ -28,11 +28,11 @@
 #define SCAN_APART	(5 * HZ)
 
 static struct kthread_worker *thread;
-static void estimator(struct kthread_work *work);
+static void estimator_round(struct kthread_work *work);
 static struct kthread_delayed_work estimator_work;
 static struct workqueue_struct *queue;
-static void arm_and_scan(struct work_struct *work);
-static DECLARE_WORK(slow_work, arm_and_scan);
+static void estimator_arm_and_scan(struct work_struct *work);
+static DECLARE_WORK(slow_work, estimator_arm_and_scan);
 
 /* What the estimator wants to be done by the worker. */
 static struct {
@@ -76,20 +76,20 @@ void pflow_load_learn(void)
 EXPORT_SYMBOL_GPL(pflow_load_learn);
 
 /* Those that are offline too: the pressure of one that went under pressure ends as well. */
-static bool signals_look_at_all(void)
+static bool signals_read_all(void)
 {
 	bool pressed = false;
 	int cpu;
 
 	for_each_possible_cpu(cpu) {
-		pflow_signals_look(cpu);
+		pflow_signals_read(cpu);
 		pflow_load_expire(per_cpu_ptr(&pflow_load, cpu));
 		pressed |= pflow_load_pressed(per_cpu_ptr(&pflow_load, cpu));
 	}
 	return pressed;
 }
 
-static void sample(bool on)
+static void estimator_set_sampling(bool on)
 {
 	u32 now = jiffies;
 	int cpu;
@@ -108,7 +108,7 @@ static void sample(bool on)
 	}
 }
 
-static bool due(u32 last, u32 every)
+static bool estimator_is_due(u32 last, u32 every)
 {
 	return time_after32((u32)jiffies, last + every);
 }
@@ -118,7 +118,7 @@ static bool due(u32 last, u32 every)
  * every receive call would cost just those who have too little. A look has its length,
  * however often the estimator is woken meanwhile.
  */
-static bool learning(bool pressed, bool busy)
+static bool estimator_is_learning(bool pressed, bool busy)
 {
 	bool asked = pressed || (busy && READ_ONCE(learn_asked));
 	u64 now = get_jiffies_64();	/* there may be none for months */
@@ -131,7 +131,7 @@ static bool learning(bool pressed, bool busy)
 }
 
 /* Do what the estimator wants and has no time for. */
-static void arm_and_scan(struct work_struct *work)
+static void estimator_arm_and_scan(struct work_struct *work)
 {
 	if (READ_ONCE(wanted.learn) && pflow_probes_arm())
 		WRITE_ONCE(learn_anew, true);
@@ -142,18 +142,18 @@ static void arm_and_scan(struct work_struct *work)
 	}
 }
 
-static void estimator(struct kthread_work *work)
+static void estimator_round(struct kthread_work *work)
 {
 	static bool before;	/* was there pressure */
 	/* One estimator runs at a time. */
 	static struct cpumask busy_cpus, idle_cpus;
-	bool pressed = signals_look_at_all(), busy = pflow_waiting_busy(&busy_cpus, &idle_cpus);
+	bool pressed = signals_read_all(), busy = pflow_waiting_busy(&busy_cpus, &idle_cpus);
 	bool learn, lately, soon;
 	unsigned long delay;
 
 	pflow_step_aside();
-	sample(!pressed && due(READ_ONCE(last_sample), SAMPLE_EVERY));
-	learn = learning(pressed, busy) || (sampling && READ_ONCE(sample_asked));
+	estimator_set_sampling(!pressed && estimator_is_due(READ_ONCE(last_sample), SAMPLE_EVERY));
+	learn = estimator_is_learning(pressed, busy) || (sampling && READ_ONCE(sample_asked));
 	if (pressed)
 		last_pressed = get_jiffies_64();
 	if (pressed || busy)
@@ -164,11 +164,11 @@ static void estimator(struct kthread_work *work)
 	pflow_threads_note(get_jiffies_64() - last_busy <= MEASURE_FOR);
 	WRITE_ONCE(wanted.learn, learn);
 	WRITE_ONCE(wanted.measure, lately);
-	if (due(READ_ONCE(last_scan), pressed && !before ? SCAN_APART : SCAN_EVERY))
+	if (estimator_is_due(READ_ONCE(last_scan), pressed && !before ? SCAN_APART : SCAN_EVERY))
 		WRITE_ONCE(wanted.scan, true);
 	queue_work(queue, &slow_work);
 	if (busy)
-		pflow_waiting_look();
+		pflow_waiting_check();
 	soon = pressed && pflow_place_step(&idle_cpus);
 	soon |= pflow_batch_step(&busy_cpus);
 	if (soon)
@@ -187,7 +187,7 @@ static void estimator(struct kthread_work *work)
 void pflow_estimator_sample(void)
 {
 	WRITE_ONCE(sample_asked, true);
-	WRITE_ONCE(last_sample, (u32)jiffies - SAMPLE_EVERY - 1);
+	WRITE_ONCE(last_sample, pflow_stamp_past(SAMPLE_EVERY));
 	kthread_mod_delayed_work(thread, &estimator_work, 0);
 	msleep_interruptible(SAMPLE_MS + SAMPLE_MS / 2);
 }
@@ -211,7 +211,7 @@ int pflow_estimator_setup(void)
 		goto queue;
 	}
 	sched_set_fifo(thread->task);
-	kthread_init_delayed_work(&estimator_work, estimator);
+	kthread_init_delayed_work(&estimator_work, estimator_round);
 	for_each_possible_cpu(cpu)
 		memset(per_cpu_ptr(&pflow_load, cpu), 0, sizeof(struct pflow_load));
 	pflow_waiting_setup();
@@ -224,11 +224,11 @@ int pflow_estimator_setup(void)
 	err = pflow_signals_setup();
 	if (err)
 		goto batch;
-	last_sample = (u32)jiffies - SAMPLE_EVERY - 1;
+	last_sample = pflow_stamp_past(SAMPLE_EVERY);
 	last_learnt = get_jiffies_64() - LEARN_EVERY - 1;
 	last_busy = get_jiffies_64() - MEASURE_FOR - 1;
 	last_pressed = last_busy;
-	last_scan = (u32)jiffies - SCAN_EVERY - 1;
+	last_scan = pflow_stamp_past(SCAN_EVERY);
 	kthread_queue_delayed_work(thread, &estimator_work, 0);
 	return 0;
 

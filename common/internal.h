@@ -166,13 +166,13 @@ void pflow_pressure_metrics(struct seq_file *m);
 
 /* signals.c */
 struct net_device *pflow_device_find(const void *wanted);
-void pflow_signals_look(int cpu);
+void pflow_signals_read(int cpu);
 int pflow_signals_setup(void);
 void pflow_signals_teardown(void);
 
 /* waiting.c */
 bool pflow_waiting_busy(struct cpumask *busy, struct cpumask *idle);
-void pflow_waiting_look(void);
+void pflow_waiting_check(void);
 void pflow_waiting_setup(void);
 
 /* estimator.c */

@@ -49,7 +49,7 @@ MODULE_PARM_DESC(max_sockets, "bound of the socket table (default 131072)");
 module_param_cb(batch_us, &pflow_knob_param_ops, &pflow_knobs[PFLOW_KNOB_BATCH_US], 0444);
 MODULE_PARM_DESC(batch_us, "under pressure a device is looked at so often, microseconds (default 250)");
 
-static int parse_choice(const struct pflow_knob *knob, const char *text, unsigned int *value)
+static int knob_parse_choice(const struct pflow_knob *knob, const char *text, unsigned int *value)
 {
 	for (*value = 0; knob->choices[*value]; (*value)++)
 		if (!strcmp(knob->choices[*value], text))
@@ -57,7 +57,7 @@ static int parse_choice(const struct pflow_knob *knob, const char *text, unsigne
 	return -EINVAL;
 }
 
-static int parse_number(const struct pflow_knob *knob, const char *text, unsigned int *value)
+static int knob_parse_number(const struct pflow_knob *knob, const char *text, unsigned int *value)
 {
 	/* kstrtouint() takes a sign. */
 	if (text[0] == '+' || kstrtouint(text, 10, value))
@@ -70,12 +70,14 @@ static int knob_set(struct pflow_knob *knob, char *text, bool apply)
 	unsigned int value;
 	int err;
 
+	lockdep_assert_held(&knob_lock);
 	/* kstrtouint() would take one more newline than the one that ended the value. */
 	if (strlen(text) > TEXT_MAX || strchr(text, '\n'))
 		return -EINVAL;
 	if (knob->parse)
 		return knob->parse(knob, text);
-	err = knob->choices ? parse_choice(knob, text, &value) : parse_number(knob, text, &value);
+	err = knob->choices ? knob_parse_choice(knob, text, &value) :
+			      knob_parse_number(knob, text, &value);
 	if (err)
 		return err;
 	if (apply && knob->apply) {
@@ -91,6 +93,7 @@ static void knob_show(const struct pflow_knob *knob, struct seq_file *m)
 {
 	unsigned int value = READ_ONCE(knob->value);
 
+	lockdep_assert_held(&knob_lock);
 	if (knob->show)
 		knob->show(knob, m);
 	else if (knob->choices)
@@ -101,7 +104,7 @@ static void knob_show(const struct pflow_knob *knob, struct seq_file *m)
 }
 
 /* One newline, as echo writes it, ends the value; anything else belongs to it. */
-static void strip_newline(char *text)
+static void text_strip_newline(char *text)
 {
 	size_t length = strlen(text);
 
@@ -109,7 +112,7 @@ static void strip_newline(char *text)
 		text[length - 1] = '\0';
 }
 
-static int param_set(const char *given, const struct kernel_param *kp)
+static int knob_param_set(const char *given, const struct kernel_param *kp)
 {
 	char *text;
 	int err;
@@ -119,7 +122,7 @@ static int param_set(const char *given, const struct kernel_param *kp)
 	text = kstrdup(given, GFP_KERNEL);
 	if (!text)
 		return -ENOMEM;
-	strip_newline(text);
+	text_strip_newline(text);
 	mutex_lock(&knob_lock);
 	err = knob_set(kp->arg, text, false);
 	mutex_unlock(&knob_lock);
@@ -127,7 +130,7 @@ static int param_set(const char *given, const struct kernel_param *kp)
 	return err;
 }
 
-static int param_get(char *buffer, const struct kernel_param *kp)
+static int knob_param_get(char *buffer, const struct kernel_param *kp)
 {
 	const struct pflow_knob *knob = kp->arg;
 	struct seq_file m = { .buf = buffer, .size = PAGE_SIZE };
@@ -138,7 +141,7 @@ static int param_get(char *buffer, const struct kernel_param *kp)
 	return m.count;
 }
 
-static void param_free(void *arg)
+static void knob_param_free(void *arg)
 {
 	struct pflow_knob *knob = arg;
 
@@ -147,13 +150,13 @@ static void param_free(void *arg)
 }
 
 const struct kernel_param_ops pflow_knob_param_ops = {
-	.set = param_set,
-	.get = param_get,
-	.free = param_free,
+	.set = knob_param_set,
+	.get = knob_param_get,
+	.free = knob_param_free,
 };
 EXPORT_SYMBOL_GPL(pflow_knob_param_ops);
 
-static int file_show(struct seq_file *m, void *unused)
+static int knob_file_show(struct seq_file *m, void *unused)
 {
 	mutex_lock(&knob_lock);
 	knob_show(m->private, m);
@@ -162,7 +165,7 @@ static int file_show(struct seq_file *m, void *unused)
 }
 
 /* May this process set this knob, and if it has a file open, might its opener? */
-static bool may_write(const struct pflow_knob *knob, const struct file *file)
+static bool knob_may_write(const struct pflow_knob *knob, const struct file *file)
 {
 	int also = knob->capability ?: CAP_NET_ADMIN;
 
@@ -172,22 +175,22 @@ static bool may_write(const struct pflow_knob *knob, const struct file *file)
 			 file_ns_capable(file, &init_user_ns, also));
 }
 
-static int file_open(struct inode *inode, struct file *file)
+static int knob_file_open(struct inode *inode, struct file *file)
 {
 	struct pflow_knob *knob = pde_data(inode);
 
-	if ((file->f_mode & FMODE_WRITE) && !may_write(knob, NULL))
+	if ((file->f_mode & FMODE_WRITE) && !knob_may_write(knob, NULL))
 		return -EPERM;
-	return single_open(file, file_show, knob);
+	return single_open(file, knob_file_show, knob);
 }
 
-static ssize_t file_write(struct file *file, const char __user *from, size_t size, loff_t *pos)
+static ssize_t knob_file_write(struct file *file, const char __user *from, size_t size, loff_t *pos)
 {
 	struct pflow_knob *knob = pde_data(file_inode(file));
 	char *text;
 	int err;
 
-	if (!may_write(knob, file))
+	if (!knob_may_write(knob, file))
 		return -EPERM;
 	/* A value comes in one write, or it is not one. */
 	if (!size || size > TEXT_MAX + 1 || *pos)
@@ -199,7 +202,7 @@ static ssize_t file_write(struct file *file, const char __user *from, size_t siz
 		kfree(text);
 		return -EINVAL;
 	}
-	strip_newline(text);
+	text_strip_newline(text);
 	mutex_lock(&knob_lock);
 	err = knob_set(knob, text, true);
 	mutex_unlock(&knob_lock);
@@ -211,9 +214,9 @@ static ssize_t file_write(struct file *file, const char __user *from, size_t siz
 }
 
 static const struct proc_ops file_ops = {
-	.proc_open = file_open,
+	.proc_open = knob_file_open,
 	.proc_read = seq_read,
-	.proc_write = file_write,
+	.proc_write = knob_file_write,
 	.proc_lseek = seq_lseek,
 	.proc_release = single_release,
 };

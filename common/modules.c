@@ -26,16 +26,18 @@ static bool running;
  * then go the entries that know the debts. It needs no probe and no worker, and may enter
  * sockets anew, which go with the rest.
  */
-static void empty_table(void)
+static void table_empty(void)
 {
+	lockdep_assert_held(&modules_lock);
 	pflow_scan();
 	pflow_table_clear();
 }
 
-static int start(struct pflow_module *module)
+static int suite_start_module(struct pflow_module *module)
 {
 	int err = module->start();
 
+	lockdep_assert_held(&modules_lock);
 	if (err)
 		return err;
 	list_add_tail_rcu(&module->run, &running_modules);
@@ -49,8 +51,9 @@ static int start(struct pflow_module *module)
  * The mutex does not order what a probe tells, or the table asks. A grace period does: after it
  * nobody is in the module's function, or finds it, so what that needs may go, and its text later.
  */
-static void stop(struct pflow_module *module)
+static void suite_stop_module(struct pflow_module *module)
 {
+	lockdep_assert_held(&modules_lock);
 	mutex_lock(&told_lock);
 	list_del(&module->told);
 	mutex_unlock(&told_lock);
@@ -59,11 +62,12 @@ static void stop(struct pflow_module *module)
 	module->stop();
 }
 
-static int start_all(void)
+static int suite_start(void)
 {
 	struct pflow_module *module;
 	int err;
 
+	lockdep_assert_held(&modules_lock);
 	err = pflow_probes_setup();
 	if (err)
 		return err;
@@ -71,7 +75,7 @@ static int start_all(void)
 	if (err)
 		goto probes;
 	list_for_each_entry(module, &modules, list) {
-		err = start(module);
+		err = suite_start_module(module);
 		if (err)
 			goto modules;
 	}
@@ -80,23 +84,24 @@ static int start_all(void)
 
 modules:
 	list_for_each_entry_continue_reverse(module, &modules, list)
-		stop(module);
+		suite_stop_module(module);
 	pflow_estimator_teardown();
 probes:
 	pflow_probes_teardown();
-	empty_table();
+	table_empty();
 	return err;
 }
 
-static void stop_all(void)
+static void suite_stop(void)
 {
 	struct pflow_module *module;
 
+	lockdep_assert_held(&modules_lock);
 	list_for_each_entry_reverse(module, &modules, list)
-		stop(module);
+		suite_stop_module(module);
 	pflow_estimator_teardown();
 	pflow_probes_teardown();
-	empty_table();
+	table_empty();
 	running = false;
 }
 
@@ -113,9 +118,9 @@ int pflow_enable(unsigned int on)
 
 	mutex_lock(&modules_lock);
 	if (on && !running)
-		err = start_all();
+		err = suite_start();
 	else if (!on && running)
-		stop_all();
+		suite_stop();
 	mutex_unlock(&modules_lock);
 	return err;
 }
@@ -135,7 +140,7 @@ void pflow_refresh(void)
 	mutex_unlock(&modules_lock);
 }
 
-static int make_files(struct pflow_module *module)
+static int module_make_files(struct pflow_module *module)
 {
 	unsigned int i;
 
@@ -163,13 +168,13 @@ int pflow_module_register(struct pflow_module *module)
 	int err;
 
 	mutex_lock(&modules_lock);
-	err = running ? start(module) : 0;
+	err = running ? suite_start_module(module) : 0;
 	if (err)
 		goto unlock;
-	err = make_files(module);
+	err = module_make_files(module);
 	if (err) {
 		if (running)
-			stop(module);
+			suite_stop_module(module);
 		goto unlock;
 	}
 	list_add_tail(&module->list, &modules);
@@ -192,7 +197,7 @@ void pflow_module_unregister(struct pflow_module *module)
 	mutex_lock(&modules_lock);
 	list_del(&module->list);
 	if (running)
-		stop(module);
+		suite_stop_module(module);
 	mutex_unlock(&modules_lock);
 }
 EXPORT_SYMBOL_GPL(pflow_module_unregister);

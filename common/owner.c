@@ -16,7 +16,7 @@
 #include "compat/compat.h"
 #include "internal.h"
 
-static void snapshot(struct pflow_sock *entry, struct sock *sk)
+static void entry_snapshot(struct pflow_sock *entry, struct sock *sk)
 {
 	const struct inet_sock *inet = inet_sk(sk);
 
@@ -38,8 +38,8 @@ static void snapshot(struct pflow_sock *entry, struct sock *sk)
 	ipv6_addr_set_v4mapped(inet->inet_daddr, &entry->remote);
 }
 
-static void set_owner(struct pflow_sock *entry, struct task_struct *task,
-		      const struct pflow_priority *priority, enum pflow_learnt learnt)
+static void entry_set_owner(struct pflow_sock *entry, struct task_struct *task,
+			    const struct pflow_priority *priority, enum pflow_learnt learnt)
 {
 	WRITE_ONCE(entry->rank, priority->rank);
 	WRITE_ONCE(entry->group, priority->group);
@@ -53,7 +53,7 @@ static void set_owner(struct pflow_sock *entry, struct task_struct *task,
  * Who is real-time, or polls, wants each packet at once. What pf_sched lends does not count.
  * A UDP socket without a peer does not tell where it is sent to: that may be anywhere.
  */
-static void note_prompt(const struct sock *sk, u8 rank)
+static void owner_note_prompt(const struct sock *sk, u8 rank)
 {
 	unsigned int cpu = READ_ONCE(sk->sk_incoming_cpu);
 	u32 *at = &pflow_prompt_at;
@@ -89,21 +89,21 @@ void pflow_owner_holds(struct sock *sk, struct task_struct *task, u16 scan)
 	if (!entry)
 		return;
 	pflow_task_priority(task, &priority);
-	note_prompt(sk, priority.rank);
+	owner_note_prompt(sk, priority.rank);
 	raw_spin_lock_irqsave(pflow_sock_lock(entry), irq);
 	first = !entry->pid || (scan && entry->scan != scan);
 	if (scan)
 		entry->scan = scan;
-	snapshot(entry, sk);
+	entry_snapshot(entry, sk);
 	if (entry->learnt == PFLOW_HOLDS && (first || priority.rank > entry->rank))
-		set_owner(entry, task, &priority, PFLOW_HOLDS);
+		entry_set_owner(entry, task, &priority, PFLOW_HOLDS);
 	/* A receiver's renice is seen even if it sleeps in recvmsg(). */
 	else if (entry->learnt == PFLOW_RECEIVES && entry->pid == task->pid)
-		set_owner(entry, task, &priority, PFLOW_RECEIVES);
+		entry_set_owner(entry, task, &priority, PFLOW_RECEIVES);
 	raw_spin_unlock_irqrestore(pflow_sock_lock(entry), irq);
 }
 
-static bool counts(const struct pflow_sock *entry, const struct pflow_priority *priority)
+static bool owner_counts(const struct pflow_sock *entry, const struct pflow_priority *priority)
 {
 	return entry->learnt != PFLOW_RECEIVES || entry->pid == current->pid ||
 	       priority->rank >= entry->rank ||
@@ -111,7 +111,7 @@ static bool counts(const struct pflow_sock *entry, const struct pflow_priority *
 }
 
 /* TCP is never shed, but its receivers are among those it is shed for. */
-static void note_tcp(int cpu, u8 rank, u32 now)
+static void load_note_tcp(int cpu, u8 rank, u32 now)
 {
 	struct pflow_load *load;
 
@@ -129,7 +129,7 @@ static void note_tcp(int cpu, u8 rank, u32 now)
 }
 
 /* Does the peer run on this host? Then what is lost for want of its CPU is its own. */
-static bool peer_is_local(const struct sock *sk)
+static bool sock_peer_is_local(const struct sock *sk)
 {
 	const struct inet_sock *inet = inet_sk(sk);
 
@@ -144,12 +144,12 @@ static bool peer_is_local(const struct sock *sk)
 }
 
 /* Where a TCP receiver runs, and where it is sent to. */
-static void note_stream(const struct sock *sk, u8 rank, unsigned int cpu)
+static void owner_note_stream(const struct sock *sk, u8 rank, unsigned int cpu)
 {
 	u32 now = jiffies;
 
-	note_tcp(cpu, rank, now);
-	note_tcp(READ_ONCE(sk->sk_incoming_cpu), rank, now);
+	load_note_tcp(cpu, rank, now);
+	load_note_tcp(READ_ONCE(sk->sk_incoming_cpu), rank, now);
 }
 
 /**
@@ -165,10 +165,10 @@ void pflow_owner_accepts(struct sock *sk)
 	u8 rank = pflow_task_rank(current);
 
 	pflow_owner_holds(sk, current, 0);
-	if (peer_is_local(sk))
+	if (sock_peer_is_local(sk))
 		return;
 	pflow_thread_receives(rank, true);
-	note_stream(sk, rank, raw_smp_processor_id());
+	owner_note_stream(sk, rank, raw_smp_processor_id());
 }
 
 /**
@@ -192,12 +192,12 @@ void pflow_owner_receives(struct sock *sk)
 	    READ_ONCE(entry->learnt) == PFLOW_RECEIVES)
 		return;
 	pflow_task_priority(current, &priority);
-	note_prompt(sk, priority.rank);
+	owner_note_prompt(sk, priority.rank);
 	if (entry->protocol != IPPROTO_TCP) {
 		pflow_thread_receives(priority.rank, false);
-	} else if (!peer_is_local(sk)) {
+	} else if (!sock_peer_is_local(sk)) {
 		pflow_thread_receives(priority.rank, true);
-		note_stream(sk, priority.rank, cpu);
+		owner_note_stream(sk, priority.rank, cpu);
 	}
 	if (READ_ONCE(entry->pid) == current->pid && READ_ONCE(entry->rank) == priority.rank &&
 	    READ_ONCE(entry->learnt) == PFLOW_RECEIVES) {
@@ -210,11 +210,11 @@ void pflow_owner_receives(struct sock *sk)
 		return;
 	}
 	raw_spin_lock_irqsave(pflow_sock_lock(entry), irq);
-	if (counts(entry, &priority)) {
-		set_owner(entry, current, &priority, PFLOW_RECEIVES);
+	if (owner_counts(entry, &priority)) {
+		entry_set_owner(entry, current, &priority, PFLOW_RECEIVES);
 		WRITE_ONCE(entry->last_received, now);
 		WRITE_ONCE(entry->run_cpu, cpu);
 	}
-	snapshot(entry, sk);
+	entry_snapshot(entry, sk);
 	raw_spin_unlock_irqrestore(pflow_sock_lock(entry), irq);
 }

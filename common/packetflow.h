@@ -18,6 +18,7 @@
 #include <linux/types.h>
 
 #include "policy.h"
+#include "stamp.h"
 #include "socket.h"
 #include "load.h"
 #include "thread.h"

@@ -30,7 +30,7 @@
 #define WAITS		(PFLOW_ONE / 8)	/* who waits for less is left where it is */
 #define AWAKE		(PFLOW_ONE / 8 * 7)	/* who is so for more hardly ever wakes */
 
-static bool waits_for_softirqs(const struct pflow_thread *thread)
+static bool thread_waits_for_softirqs(const struct pflow_thread *thread)
 {
 	unsigned int cpu = READ_ONCE(thread->cpu);
 
@@ -41,7 +41,7 @@ static bool waits_for_softirqs(const struct pflow_thread *thread)
 }
 
 /* The most important one that has not been tried. */
-static struct pflow_thread *thread_next(unsigned long *tried)
+static struct pflow_thread *thread_next_to_place(unsigned long *tried)
 {
 	struct pflow_thread *best = NULL;
 	unsigned int i;
@@ -49,7 +49,7 @@ static struct pflow_thread *thread_next(unsigned long *tried)
 	for_each_clear_bit(i, tried, PFLOW_THREADS) {
 		struct pflow_thread *thread = &pflow_threads[i];
 
-		if (!waits_for_softirqs(thread))
+		if (!thread_waits_for_softirqs(thread))
 			__set_bit(i, tried);
 		else if (!best || READ_ONCE(thread->rank) > READ_ONCE(best->rank))
 			best = thread;
@@ -60,8 +60,8 @@ static struct pflow_thread *thread_next(unsigned long *tried)
 }
 
 /* One that is near and that it may use. */
-static unsigned int idle_cpu_for(const struct task_struct *task, unsigned int from,
-				 const struct cpumask *idle)
+static unsigned int task_idle_cpu(const struct task_struct *task, unsigned int from,
+				  const struct cpumask *idle)
 {
 	const struct cpumask *near = cpumask_of_node(cpu_to_node(from));
 	unsigned int cpu, far = nr_cpu_ids;
@@ -75,7 +75,7 @@ static unsigned int idle_cpu_for(const struct task_struct *task, unsigned int fr
 }
 
 /* By its owner, who also says where it runs; not by pf_sched. */
-static bool set_real_time(struct task_struct *task)
+static bool task_owns_realtime(struct task_struct *task)
 {
 	return rt_task(task) && pflow_task_rank(task) >= PFLOW_RANK_RT_BASE;
 }
@@ -88,9 +88,9 @@ static void thread_place(const struct pflow_thread *thread, struct cpumask *left
 	unsigned int cpu;
 
 	if (!task || pflow_task_born(task) != READ_ONCE(thread->born) ||
-	    READ_ONCE(task->policy) == SCHED_DEADLINE || set_real_time(task))
+	    READ_ONCE(task->policy) == SCHED_DEADLINE || task_owns_realtime(task))
 		return;
-	cpu = idle_cpu_for(task, READ_ONCE(thread->cpu), left);
+	cpu = task_idle_cpu(task, READ_ONCE(thread->cpu), left);
 	if (cpu >= nr_cpu_ids)
 		return;
 	if (READ_ONCE(thread->run) + READ_ONCE(thread->wait) > AWAKE)
@@ -118,7 +118,7 @@ bool pflow_place_step(const struct cpumask *idle)
 	pflow_threads_sample();
 	cpumask_copy(&left, idle);
 	rcu_read_lock();
-	while (!cpumask_empty(&left) && (thread = thread_next(tried)))
+	while (!cpumask_empty(&left) && (thread = thread_next_to_place(tried)))
 		thread_place(thread, &left);
 	rcu_read_unlock();
 	return !cpumask_equal(&left, idle);

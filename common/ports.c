@@ -17,7 +17,7 @@
 #define NONE	"none"
 #define FROM	"from:"
 
-static int parse_port(const char *text, unsigned int *port)
+static int ports_parse_port(const char *text, unsigned int *port)
 {
 	/* kstrtouint() takes a sign. */
 	if (!isdigit(text[0]) || kstrtouint(text, 10, port) || !*port || *port >= PFLOW_PORTS)
@@ -25,20 +25,20 @@ static int parse_port(const char *text, unsigned int *port)
 	return 0;
 }
 
-static int parse_item(unsigned long *map, char *item)
+static int ports_parse_item(unsigned long *map, char *item)
 {
 	char *dash = strchr(item, '-');
 	unsigned int first, last;
 
 	if (dash)
 		*dash++ = '\0';
-	if (parse_port(item, &first) || parse_port(dash ?: item, &last) || last < first)
+	if (ports_parse_port(item, &first) || ports_parse_port(dash ?: item, &last) || last < first)
 		return -EINVAL;
 	bitmap_set(map, first, last - first + 1);
 	return 0;
 }
 
-static int parse_list(struct pflow_ports *ports, bool from, char *text)
+static int ports_parse_list(struct pflow_ports *ports, bool from, char *text)
 {
 	char *item;
 	int err = 0;
@@ -47,15 +47,15 @@ static int parse_list(struct pflow_ports *ports, bool from, char *text)
 		return 0;
 	while (!err && (item = strsep(&text, ","))) {
 		if (from && str_has_prefix(item, FROM))
-			err = parse_item(ports->remote, item + strlen(FROM));
+			err = ports_parse_item(ports->remote, item + strlen(FROM));
 		else
-			err = parse_item(ports->local, item);
+			err = ports_parse_item(ports->local, item);
 	}
 	return err;
 }
 
 /* Readers may hold the old one for a grace period. Under the lock of all knobs, or alone. */
-static void replace(struct pflow_knob *knob, struct pflow_ports *ports)
+static void ports_replace(struct pflow_knob *knob, struct pflow_ports *ports)
 {
 	struct pflow_ports *old = rcu_replace_pointer(knob->ports, ports, true);
 
@@ -79,16 +79,17 @@ int pflow_ports_parse(struct pflow_knob *knob, char *text)
 
 	if (!ports)
 		return -ENOMEM;
-	err = parse_list(ports, knob->from, text);
+	err = ports_parse_list(ports, knob->from, text);
 	if (err)
 		kfree(ports);
 	else
-		replace(knob, ports);
+		ports_replace(knob, ports);
 	return err;
 }
 EXPORT_SYMBOL_GPL(pflow_ports_parse);
 
-static bool show_map(struct seq_file *m, const unsigned long *map, const char *prefix, bool more)
+static bool ports_show_map(struct seq_file *m, const unsigned long *map, const char *prefix,
+			   bool more)
 {
 	unsigned int first, end;
 
@@ -116,9 +117,9 @@ void pflow_ports_show(const struct pflow_knob *knob, struct seq_file *m)
 	rcu_read_lock();
 	ports = rcu_dereference(knob->ports);
 	if (ports) {
-		any = show_map(m, ports->local, "", any);
+		any = ports_show_map(m, ports->local, "", any);
 		if (knob->from)
-			any = show_map(m, ports->remote, FROM, any);
+			any = ports_show_map(m, ports->remote, FROM, any);
 	}
 	rcu_read_unlock();
 	if (!any)
@@ -136,6 +137,6 @@ EXPORT_SYMBOL_GPL(pflow_ports_show);
  */
 void pflow_ports_release(struct pflow_knob *knob)
 {
-	replace(knob, NULL);
+	ports_replace(knob, NULL);
 }
 EXPORT_SYMBOL_GPL(pflow_ports_release);

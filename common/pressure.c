@@ -20,7 +20,7 @@
 DEFINE_PER_CPU_ALIGNED(struct pflow_load, pflow_load);
 EXPORT_PER_CPU_SYMBOL_GPL(pflow_load);
 
-static void renew(struct pflow_load *load)
+static void load_prolong_pressure(struct pflow_load *load)
 {
 	u32 until = (u32)jiffies + PFLOW_PRESSED_FOR;
 
@@ -50,7 +50,7 @@ void pflow_load_raise(int cpu)
 {
 	struct pflow_load *load = per_cpu_ptr(&pflow_load, cpu);
 
-	renew(load);
+	load_prolong_pressure(load);
 	if (READ_ONCE(load->pressed))
 		return;
 	WRITE_ONCE(load->resting, false);
@@ -76,7 +76,7 @@ void pflow_load_hint(int cpu)
 	/* Mostly it is pressed already. */
 	if (READ_ONCE(load->pressed) ||
 	    (READ_ONCE(load->resting) && time_before32((u32)jiffies, READ_ONCE(load->rest_until))))
-		renew(load);
+		load_prolong_pressure(load);
 	else
 		pflow_load_raise(cpu);
 }

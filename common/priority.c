@@ -33,7 +33,7 @@ static enum pflow_class task_class(const struct task_struct *task)
  * state (kernel/sched/sched.h, all releases): a task whose group is not its
  * cgroup's own sits in an autogroup.
  */
-static void task_group_of(struct task_struct *task, struct pflow_priority *priority)
+static void task_note_group(struct task_struct *task, struct pflow_priority *priority)
 {
 #if defined(CONFIG_CGROUP_SCHED)
 	priority->group = READ_ONCE(task->sched_task_group);
@@ -145,10 +145,10 @@ EXPORT_SYMBOL_GPL(pflow_task_rank);
 void pflow_task_priority(struct task_struct *task, struct pflow_priority *priority)
 {
 	priority->rank = pflow_task_rank(task);
-	task_group_of(task, priority);
+	task_note_group(task, priority);
 }
 
-static void inert_look(struct pflow_sock *entry, void *data)
+static void inert_note_entry(struct pflow_sock *entry, void *data)
 {
 	struct pflow_inert *inert = data;
 	const void *group = READ_ONCE(entry->group);
@@ -171,5 +171,5 @@ static void inert_look(struct pflow_sock *entry, void *data)
 void pflow_inert_check(struct pflow_inert *inert)
 {
 	memset(inert, 0, sizeof(*inert));
-	pflow_table_for_each(inert_look, inert);
+	pflow_table_for_each(inert_note_entry, inert);
 }

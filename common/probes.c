@@ -36,7 +36,7 @@ static struct socket *socket_argument(struct pt_regs *regs, unsigned int n)
 }
 
 /* Kernel threads (those of NFS; io_uring has none) are nobody's receiver. */
-static void learn_holder(struct sock *sk)
+static void owner_learn_holder(struct sock *sk)
 {
 	if (!sk || (current->flags & PF_KTHREAD))
 		return;
@@ -48,7 +48,7 @@ static void learn_holder(struct sock *sk)
 /* inet_bind(struct socket *sock, ...), inet6_bind(struct socket *sock, ...) */
 static int on_bind(struct kprobe *kp, struct pt_regs *regs)
 {
-	learn_holder(pflow_process_sock(socket_argument(regs, 0)));
+	owner_learn_holder(pflow_process_sock(socket_argument(regs, 0)));
 	return 0;
 }
 
@@ -68,7 +68,7 @@ static int on_accept(struct kprobe *kp, struct pt_regs *regs)
 
 static bool watching __read_mostly;
 
-static void learn_receiver(const struct socket *sock)
+static void owner_learn_receiver(const struct socket *sock)
 {
 	struct sock *sk = pflow_process_sock(sock);
 
@@ -83,7 +83,7 @@ static void learn_receiver(const struct socket *sock)
 static int on_receive(struct kprobe *kp, struct pt_regs *regs)
 {
 	if (READ_ONCE(watching))
-		learn_receiver(socket_argument(regs, 0));
+		owner_learn_receiver(socket_argument(regs, 0));
 	return 0;
 }
 
@@ -92,14 +92,14 @@ static void notrace on_receive_hot(unsigned long ip, unsigned long parent_ip,
 				   struct ftrace_ops *ops, struct ftrace_regs *fregs)
 {
 	if (READ_ONCE(watching))
-		learn_receiver(pflow_ftrace_argument(fregs, 0));
+		owner_learn_receiver(pflow_ftrace_argument(fregs, 0));
 }
 
 /* The caller holds the socket's file, so the two stay together. Of all families. */
 static void on_received(void *unused, struct sock *sk, int length, int flags)
 {
 	if (READ_ONCE(watching) && (sk->sk_family == AF_INET || sk->sk_family == AF_INET6))
-		learn_receiver(sk->sk_socket);
+		owner_learn_receiver(sk->sk_socket);
 }
 
 static struct pflow_trace received = { "sock_recv_length", on_received };
@@ -151,7 +151,7 @@ static DEFINE_MUTEX(tables_lock);
  * The kprobe, registered and not armed, knows the address, which no exported function tells;
  * and it does the work itself where ftrace refuses.
  */
-static int arm(struct pflow_probe *probe)
+static int probe_arm(struct pflow_probe *probe)
 {
 	struct ftrace_ops *ops = ERR_PTR(-EOPNOTSUPP);
 	int err;
@@ -173,7 +173,7 @@ static int arm(struct pflow_probe *probe)
 	return 0;
 }
 
-static void disarm(struct pflow_probe *probe)
+static void probe_disarm(struct pflow_probe *probe)
 {
 	if (!probe->armed)
 		return;
@@ -185,23 +185,23 @@ static void disarm(struct pflow_probe *probe)
 	probe->armed = false;
 }
 
-static void unregister_row(struct pflow_probe *probe)
+static void probe_unregister(struct pflow_probe *probe)
 {
-	disarm(probe);
+	probe_disarm(probe);
 	if (probe->present)
 		unregister_kprobe(&probe->kp);
 	probe->present = false;
 }
 
-static void unregister_rows(struct pflow_probes *probes)
+static void probes_unregister(struct pflow_probes *probes)
 {
 	unsigned int i;
 
 	for (i = 0; i < probes->nr_rows; i++)
-		unregister_row(&probes->rows[i]);
+		probe_unregister(&probes->rows[i]);
 }
 
-static int register_row(struct pflow_probe *probe)
+static int probe_register(struct pflow_probe *probe)
 {
 	int err;
 
@@ -213,9 +213,9 @@ static int register_row(struct pflow_probe *probe)
 	err = register_kprobe(&probe->kp);
 	probe->present = !err;
 	if (!err && probe->when == PFLOW_PROBE_ALWAYS)
-		err = arm(probe);
+		err = probe_arm(probe);
 	if (err)
-		unregister_row(probe);
+		probe_unregister(probe);
 	if (!err)
 		return 0;
 	if (!probe->required) {
@@ -240,9 +240,9 @@ int pflow_probes_add(struct pflow_probes *probes)
 	int err;
 
 	for (i = 0; i < probes->nr_rows; i++) {
-		err = register_row(&probes->rows[i]);
+		err = probe_register(&probes->rows[i]);
 		if (err) {
-			unregister_rows(probes);
+			probes_unregister(probes);
 			return err;
 		}
 	}
@@ -264,7 +264,7 @@ void pflow_probes_remove(struct pflow_probes *probes)
 	mutex_lock(&tables_lock);
 	list_del(&probes->list);
 	mutex_unlock(&tables_lock);
-	unregister_rows(probes);
+	probes_unregister(probes);
 }
 EXPORT_SYMBOL_GPL(pflow_probes_remove);
 
@@ -314,7 +314,7 @@ void pflow_probes_teardown(void)
 }
 
 /* One that cannot be armed now is tried again the next time that it is needed. */
-static bool arm_receive_calls(void)
+static bool receive_calls_arm(void)
 {
 	bool any = false;
 	unsigned int i;
@@ -324,7 +324,7 @@ static bool arm_receive_calls(void)
 		struct pflow_probe *probe = &receive_rows[i];
 
 		if (probe->present && !probe->armed) {
-			arm(probe);
+			probe_arm(probe);
 			any |= probe->armed;
 		}
 	}
@@ -352,7 +352,7 @@ void pflow_probes_watch(bool on)
  */
 bool pflow_probes_arm(void)
 {
-	return !received.point && arm_receive_calls();
+	return !received.point && receive_calls_arm();
 }
 
 static const char *probe_state(const struct pflow_probe *probe)

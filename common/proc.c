@@ -14,7 +14,7 @@
 
 struct proc_dir_entry *pflow_root;
 
-static void show_inert(struct seq_file *m)
+static void status_show_inert(struct seq_file *m)
 {
 	struct pflow_inert inert;
 
@@ -36,7 +36,7 @@ static int status_show(struct seq_file *m, void *unused)
 		   stats.used, stats.max, stats.refused, stats.starved, stats.reaped);
 	if (stats.refused)
 		seq_puts(m, "sockets: some are not tracked; raise max_sockets\n");
-	show_inert(m);
+	status_show_inert(m);
 	pflow_pressure_status(m);
 	pflow_batch_status(m);
 	if (READ_ONCE(pflow_knobs[PFLOW_KNOB_ENABLE].value))
@@ -66,7 +66,7 @@ static int metrics_show(struct seq_file *m, void *unused)
 	return 0;
 }
 
-static void show_comm(struct seq_file *m, pid_t pid)
+static void sockets_show_comm(struct seq_file *m, pid_t pid)
 {
 	char comm[TASK_COMM_LEN] = "-";
 	struct task_struct *task;
@@ -80,7 +80,7 @@ static void show_comm(struct seq_file *m, pid_t pid)
 	seq_printf(m, " %s", comm);
 }
 
-static void show_address(struct seq_file *m, const struct in6_addr *address, u16 port)
+static void sockets_show_address(struct seq_file *m, const struct in6_addr *address, u16 port)
 {
 	if (ipv6_addr_v4mapped(address))
 		seq_printf(m, " %pI4:%u", &address->s6_addr32[3], port);
@@ -92,7 +92,7 @@ static void show_address(struct seq_file *m, const struct in6_addr *address, u16
  * What receiving costs, in thousandths of a CPU: the owner's own run time and the softirqs for
  * the packets; and how much of the time the owner waits. As far as that is measured.
  */
-static void show_usage(struct seq_file *m, const struct pflow_sock *entry)
+static void sockets_show_usage(struct seq_file *m, const struct pflow_sock *entry)
 {
 	const struct pflow_thread *thread = pflow_thread_find(READ_ONCE(entry->pid));
 	unsigned int cpu = READ_ONCE(entry->run_cpu);
@@ -104,7 +104,7 @@ static void show_usage(struct seq_file *m, const struct pflow_sock *entry)
 		   thread ? READ_ONCE(thread->wait) * 1000 / PFLOW_ONE : 0);
 }
 
-static void show_socket(struct pflow_sock *entry, void *data)
+static void sockets_show_entry(struct pflow_sock *entry, void *data)
 {
 	struct seq_file *m = data;
 	struct in6_addr local, remote;
@@ -119,10 +119,10 @@ static void show_socket(struct pflow_sock *entry, void *data)
 	raw_spin_unlock_irqrestore(pflow_sock_lock(entry), irq);
 	seq_printf(m, "%s%s", entry->protocol == IPPROTO_TCP ? "tcp" : "udp",
 		   entry->family == AF_INET6 ? "6" : "");
-	show_address(m, &local, local_port);
-	show_address(m, &remote, remote_port);
+	sockets_show_address(m, &local, local_port);
+	sockets_show_address(m, &remote, remote_port);
 	seq_printf(m, " %u %d", entry->netns, READ_ONCE(entry->pid));
-	show_comm(m, READ_ONCE(entry->pid));
+	sockets_show_comm(m, READ_ONCE(entry->pid));
 	seq_printf(m, " %s %d %u %u %u %u %u %u %u %u %u %u %u %u %u",
 		   READ_ONCE(entry->learnt) == PFLOW_RECEIVES ? "receives" : "holds",
 		   pflow_rank_prio(READ_ONCE(entry->rank)), READ_ONCE(entry->rank),
@@ -136,7 +136,7 @@ static void show_socket(struct pflow_sock *entry, void *data)
 		   atomic_read(&entry->early[PFLOW_DROP_OVERLOAD]),
 		   atomic_read(&entry->early[PFLOW_DROP_HARM]),
 		   atomic_read(&entry->early[PFLOW_DROP_FULL]));
-	show_usage(m, entry);
+	sockets_show_usage(m, entry);
 }
 
 /* A position is a hash chain, plus one for the heading. */
@@ -162,7 +162,7 @@ static int sockets_show(struct seq_file *m, void *v)
 	if (v == SEQ_START_TOKEN)
 		seq_puts(m, "proto local remote netns owner comm learnt prio rank age_ms rate ds pp grows rmem rcvbuf sbmax drops early_overload early_harm early_full run softirq wait\n");
 	else
-		pflow_table_bucket(*(loff_t *)v - 1, show_socket, m);
+		pflow_table_bucket(*(loff_t *)v - 1, sockets_show_entry, m);
 	return 0;
 }
 

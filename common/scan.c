@@ -32,7 +32,7 @@ struct file_walk {
 	unsigned int left;
 };
 
-static int look_at_file(const void *data, struct file *file, unsigned int fd)
+static int scan_file(const void *data, struct file *file, unsigned int fd)
 {
 	struct file_walk *walk = (struct file_walk *)data;
 	struct socket *sock;
@@ -60,7 +60,7 @@ static void scan_task(struct task_struct *task)
 		walk.left = FILE_BATCH;
 		/* task_lock() keeps ->files while it is walked. */
 		task_lock(task);
-		fd = task->files ? iterate_fd(task->files, fd, look_at_file, &walk) : 0;
+		fd = task->files ? iterate_fd(task->files, fd, scan_file, &walk) : 0;
 		task_unlock(task);
 		if (fd)
 			fd--;	/* the file at which the batch ended is still to do */
@@ -83,11 +83,12 @@ static struct task_struct *task_with_files(struct task_struct *process)
 }
 
 /* Take the batch of processes after the first @skip. */
-static unsigned int take_tasks(unsigned int skip)
+static unsigned int scan_take_tasks(unsigned int skip)
 {
 	struct task_struct *process;
 	unsigned int n = 0;
 
+	lockdep_assert_held(&scan_lock);
 	rcu_read_lock();
 	for_each_process(process) {
 		if (skip) {
@@ -116,7 +117,7 @@ void pflow_scan(void)
 	if (!++scan_number)	/* 0 means no scan */
 		scan_number++;
 	do {
-		n = take_tasks(seen);
+		n = scan_take_tasks(seen);
 		for (i = 0; i < n; i++) {
 			scan_task(tasks[i]);
 			put_task_struct(tasks[i]);

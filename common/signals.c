@@ -46,7 +46,7 @@ struct seen {
 
 static DEFINE_PER_CPU(struct seen, seen);
 
-static noinline void full_poll(struct pflow_load *load, const struct napi_struct *napi)
+static noinline void chain_note_full_poll(struct pflow_load *load, const struct napi_struct *napi)
 {
 	u64 now = local_clock();
 	bool alive = load->chain_id && now - load->chain_last < CHAIN_GAP_NS;
@@ -89,7 +89,7 @@ static void on_napi_poll(void *unused, struct napi_struct *napi, int work, int b
 		return;
 	}
 	if (napi->dev && budget && budget == napi->weight)
-		full_poll(load, napi);
+		chain_note_full_poll(load, napi);
 }
 
 static void on_kfree_skb(PFLOW_KFREE_SKB_ARGS)
@@ -125,7 +125,7 @@ struct net_device *pflow_device_find(const void *wanted)
 	return NULL;
 }
 
-static bool find_device_losses(const void *wanted, u64 *losses)
+static bool device_find_losses(const void *wanted, u64 *losses)
 {
 	struct net_device *dev;
 
@@ -137,14 +137,14 @@ static bool find_device_losses(const void *wanted, u64 *losses)
 	return dev;
 }
 
-static void look_at_device(int cpu, struct pflow_load *load, struct seen *last)
+static void device_check_losses(int cpu, struct pflow_load *load, struct seen *last)
 {
 	const void *dev = READ_ONCE(load->chain_dev);
 	s64 age = local_clock() - READ_ONCE(load->chain_last);
 	u64 losses;
 
 	if (!READ_ONCE(load->chain_id) || age > CHAIN_GAP_NS ||
-	    !find_device_losses(dev, &losses)) {
+	    !device_find_losses(dev, &losses)) {
 		last->dev = NULL;
 		return;
 	}
@@ -157,7 +157,7 @@ static void look_at_device(int cpu, struct pflow_load *load, struct seen *last)
 }
 
 /* What a packet costs the CPU in softirqs, as long as that is measured. */
-static void account(struct pflow_load *load, struct seen *last)
+static void load_note_packet_ns(struct pflow_load *load, struct seen *last)
 {
 	u64 softirq_ns = READ_ONCE(load->softirq_ns);
 	u32 polled = READ_ONCE(load->polled);
@@ -175,12 +175,12 @@ static void account(struct pflow_load *load, struct seen *last)
 }
 
 /**
- * pflow_signals_look() - read the kernel's counters for a CPU, and raise its pressure if need be
+ * pflow_signals_read() - read the kernel's counters for a CPU, and raise its pressure if need be
  * @cpu: which; it may be offline
  *
  * Context: the estimator's thread.
  */
-void pflow_signals_look(int cpu)
+void pflow_signals_read(int cpu)
 {
 	struct softnet_data *sd = per_cpu_ptr(&softnet_data, cpu);
 	struct pflow_load *load = per_cpu_ptr(&pflow_load, cpu);
@@ -196,8 +196,8 @@ void pflow_signals_look(int cpu)
 	}
 	last->dropped = dropped;
 	last->squeezed = squeezed;
-	account(load, last);
-	look_at_device(cpu, load, last);
+	load_note_packet_ns(load, last);
+	device_check_losses(cpu, load, last);
 }
 
 /**

@@ -131,6 +131,8 @@ static inline bool pflow_sock_dead(const struct sock *sk)
 /**
  * pflow_one_word() - make a program's name, which may hold anything, one printable word
  * @name: a copy of it
+ *
+ * Context: any.
  */
 static inline void pflow_one_word(char *name)
 {

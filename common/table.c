@@ -45,19 +45,19 @@ static DEFINE_RAW_SPINLOCK(pool_lock);
 static HLIST_HEAD(pool);
 static unsigned int pool_size;
 
-static void refill_work(struct work_struct *work)
+static void pool_refill_work(struct work_struct *work)
 {
 	pflow_table_refill();
 }
 
-static DECLARE_WORK(refill, refill_work);
+static DECLARE_WORK(refill, pool_refill_work);
 
-static unsigned int bucket_of(const struct sock *sk)
+static unsigned int table_bucket_of(const struct sock *sk)
 {
 	return hash_ptr(sk, bucket_bits);
 }
 
-static raw_spinlock_t *lock_of(unsigned int bucket)
+static raw_spinlock_t *table_lock_of(unsigned int bucket)
 {
 	return &locks[bucket % LOCKS];
 }
@@ -70,7 +70,7 @@ static raw_spinlock_t *lock_of(unsigned int bucket)
  */
 raw_spinlock_t *pflow_sock_lock(const struct pflow_sock *entry)
 {
-	return lock_of(bucket_of(entry->sk));
+	return table_lock_of(table_bucket_of(entry->sk));
 }
 
 static struct pflow_sock *pool_take(void)
@@ -117,9 +117,10 @@ static void entry_free(struct rcu_head *rcu)
 	kmem_cache_free(entries, container_of(rcu, struct pflow_sock, rcu));
 }
 
-/* Under the bucket's lock. Readers may hold the entry for a grace period. */
+/* Readers may hold the entry for a grace period. */
 static void entry_unlink(struct pflow_sock *entry)
 {
+	lockdep_assert_held(pflow_sock_lock(entry));
 	hlist_del_rcu(&entry->node);
 	atomic_dec(&used);
 	call_rcu(&entry->rcu, entry_free);
@@ -158,7 +159,7 @@ struct pflow_sock *pflow_sock_find_as(const struct sock *sk, u64 cookie)
 {
 	struct pflow_sock *entry;
 
-	hlist_for_each_entry_rcu(entry, &buckets[bucket_of(sk)], node)
+	hlist_for_each_entry_rcu(entry, &buckets[table_bucket_of(sk)], node)
 		if (entry->sk == sk && entry->cookie == cookie)
 			return entry;
 	return NULL;
@@ -201,7 +202,7 @@ static struct pflow_sock *entry_make(struct sock *sk, u64 cookie)
 	entry->window_start = jiffies;
 	entry->last_seen = jiffies;
 	entry->last_received = jiffies;
-	entry->drained = jiffies - PFLOW_HOLD - 1;
+	entry->drained = pflow_stamp_past(PFLOW_HOLD);
 	entry->room = U32_MAX;		/* not known: what follows a first look is no relief */
 	atomic_inc(&used);
 	return entry;
@@ -231,8 +232,8 @@ struct pflow_sock *pflow_sock_get(struct sock *sk)
 		return entry;
 
 	cookie = socket_cookie(sk);
-	bucket = bucket_of(sk);
-	raw_spin_lock_irqsave(lock_of(bucket), irq);
+	bucket = table_bucket_of(sk);
+	raw_spin_lock_irqsave(table_lock_of(bucket), irq);
 	hlist_for_each_entry(entry, &buckets[bucket], node) {
 		if (entry->sk != sk)
 			continue;
@@ -249,7 +250,7 @@ struct pflow_sock *pflow_sock_get(struct sock *sk)
 	if (entry)
 		hlist_add_head_rcu(&entry->node, &buckets[bucket]);
 unlock:
-	raw_spin_unlock_irqrestore(lock_of(bucket), irq);
+	raw_spin_unlock_irqrestore(table_lock_of(bucket), irq);
 	return entry;
 }
 
@@ -261,21 +262,21 @@ unlock:
  */
 void pflow_sock_forget(const struct sock *sk)
 {
-	unsigned int bucket = bucket_of(sk);
+	unsigned int bucket = table_bucket_of(sk);
 	struct pflow_sock *entry;
 	struct hlist_node *next;
 	unsigned long irq;
 
 	if (hlist_empty(&buckets[bucket]))
 		return;
-	raw_spin_lock_irqsave(lock_of(bucket), irq);
+	raw_spin_lock_irqsave(table_lock_of(bucket), irq);
 	hlist_for_each_entry_safe(entry, next, &buckets[bucket], node)
 		if (entry->sk == sk)
 			entry_unlink(entry);
-	raw_spin_unlock_irqrestore(lock_of(bucket), irq);
+	raw_spin_unlock_irqrestore(table_lock_of(bucket), irq);
 }
 
-static bool entry_dead(const struct pflow_sock *entry)
+static bool entry_is_dead(const struct pflow_sock *entry)
 {
 	u32 now = jiffies;
 
@@ -303,14 +304,14 @@ void pflow_table_reap(void)
 		cond_resched();
 		if (hlist_empty(&buckets[bucket]))
 			continue;
-		raw_spin_lock_irqsave(lock_of(bucket), irq);
+		raw_spin_lock_irqsave(table_lock_of(bucket), irq);
 		hlist_for_each_entry_safe(entry, next, &buckets[bucket], node) {
-			if (entry_dead(entry)) {
+			if (entry_is_dead(entry)) {
 				entry_unlink(entry);
 				atomic_long_inc(&reaped);
 			}
 		}
-		raw_spin_unlock_irqrestore(lock_of(bucket), irq);
+		raw_spin_unlock_irqrestore(table_lock_of(bucket), irq);
 	}
 }
 
@@ -328,10 +329,10 @@ void pflow_table_clear(void)
 		struct hlist_node *next;
 		unsigned long irq;
 
-		raw_spin_lock_irqsave(lock_of(bucket), irq);
+		raw_spin_lock_irqsave(table_lock_of(bucket), irq);
 		hlist_for_each_entry_safe(entry, next, &buckets[bucket], node)
 			entry_unlink(entry);
-		raw_spin_unlock_irqrestore(lock_of(bucket), irq);
+		raw_spin_unlock_irqrestore(table_lock_of(bucket), irq);
 		cond_resched();
 	}
 }

@@ -3,10 +3,10 @@
 #ifndef _PFLOW_THREAD_H
 #define _PFLOW_THREAD_H
 
-#include <linux/jiffies.h>
 #include <linux/sched.h>
 #include "policy.h"
 #include "socket.h"
+#include "stamp.h"
 
 /* threads.c */
 #define PFLOW_THREADS	128	/* a power of two */
@@ -16,8 +16,8 @@
  * @pid: in the initial namespace; 0: this slot is free
  * @born: pflow_task_born(), as ids are used again
  * @seen: jiffies when it was last seen receiving
- * @streams_at: the same from a TCP socket
- * @datagrams_at: the same from a UDP socket
+ * @streams_at: stamp of the same from a TCP socket
+ * @datagrams_at: stamp of the same from a UDP socket
  * @late_at: jiffies when datagrams were last found to have waited long for it; 0: never
  * @rank: its own
  * @cpu: where it runs, or waits to
@@ -56,20 +56,8 @@ struct pflow_thread *pflow_thread_find(pid_t pid);
 void pflow_threads_sample(void);
 
 /**
- * pflow_within() - was that so no longer ago?
- * @at: jiffies when it last was; 0: never
- * @how_long: jiffies
- *
- * Context: any. Return: whether it was.
- */
-static inline bool pflow_within(u32 at, u32 how_long)
-{
-	return at && time_before32((u32)jiffies, at + how_long);
-}
-
-/**
  * pflow_lately() - was that so lately?
- * @at: jiffies when a thread was last seen doing something; 0: never
+ * @at: stamp of when a thread was last seen doing something
  *
  * Receive calls are looked at for a tenth of a second in each.
  *

@@ -39,7 +39,7 @@ static bool measuring;	/* softirqs */
 static DEFINE_RAW_SPINLOCK(sample_lock);
 static DEFINE_PER_CPU(u64, entered);	/* local_clock() when the softirq began; 0: none runs */
 
-static struct pflow_thread *slot_of(pid_t pid, unsigned int probe)
+static struct pflow_thread *thread_slot(pid_t pid, unsigned int probe)
 {
 	return &pflow_threads[(hash_32(pid, ilog2(PFLOW_THREADS)) + probe) % PFLOW_THREADS];
 }
@@ -55,7 +55,7 @@ struct pflow_thread *pflow_thread_find(pid_t pid)
 	unsigned int i;
 
 	for (i = 0; i < PROBES; i++) {
-		struct pflow_thread *thread = slot_of(pid, i);
+		struct pflow_thread *thread = thread_slot(pid, i);
 
 		if (pid && READ_ONCE(thread->pid) == pid)
 			return thread;
@@ -69,7 +69,7 @@ static struct pflow_thread *thread_claim(pid_t pid)
 	unsigned int i;
 
 	for (i = 0; i < PROBES; i++) {
-		struct pflow_thread *thread = slot_of(pid, i);
+		struct pflow_thread *thread = thread_slot(pid, i);
 
 		if (!READ_ONCE(thread->pid) && !cmpxchg(&thread->pid, 0, pid))
 			return thread;
@@ -87,7 +87,7 @@ static struct pflow_thread *thread_enter(pid_t pid, u8 rank)
 	if (thread)
 		return thread;
 	for (i = 0; i < PROBES; i++) {
-		thread = slot_of(pid, i);
+		thread = thread_slot(pid, i);
 		if (!lowest || READ_ONCE(thread->rank) < READ_ONCE(lowest->rank))
 			lowest = thread;
 	}
@@ -116,7 +116,7 @@ void pflow_thread_receives(u8 rank, bool stream)
 	/* As many receive already as can be known. */
 	if (!thread)
 		return;
-	/* Another's slot until now: what was known of that one is void, see sample(). */
+	/* Another's slot until now: what was known of that one is void, see thread_sample(). */
 	if (READ_ONCE(thread->born) != pflow_task_born(current)) {
 		WRITE_ONCE(thread->streams_at, 0);
 		WRITE_ONCE(thread->datagrams_at, 0);
@@ -127,9 +127,9 @@ void pflow_thread_receives(u8 rank, bool stream)
 	WRITE_ONCE(thread->cpu, raw_smp_processor_id());
 	WRITE_ONCE(thread->seen, (u32)jiffies);
 	if (stream)
-		WRITE_ONCE(thread->streams_at, (u32)jiffies | 1);
+		WRITE_ONCE(thread->streams_at, pflow_stamp_now());
 	else
-		WRITE_ONCE(thread->datagrams_at, (u32)jiffies | 1);
+		WRITE_ONCE(thread->datagrams_at, pflow_stamp_now());
 }
 
 /*
@@ -181,7 +181,7 @@ static struct pflow_trace exit_trace = { "softirq_exit", on_softirq_exit,
 	"nobody is shed for a receiver that waits while softirqs run" };
 
 /* One that cannot be attached now is tried again at the next onset. */
-static int attach(void)
+static int softirq_traces_attach(void)
 {
 	int cpu, err;
 
@@ -197,15 +197,15 @@ static int attach(void)
 	return err;
 }
 
-static void detach(void)
+static void softirq_traces_detach(void)
 {
 	pflow_trace_detach(&exit_trace);
 	pflow_trace_detach(&entry_trace);
 }
 
-/* Under the sampler's lock. */
-static void forget(struct pflow_thread *thread)
+static void thread_forget(struct pflow_thread *thread)
 {
+	lockdep_assert_held(&sample_lock);
 	thread->at_ns = 0;
 	WRITE_ONCE(thread->run, 0);
 	WRITE_ONCE(thread->wait, 0);
@@ -215,14 +215,14 @@ static void forget(struct pflow_thread *thread)
 	WRITE_ONCE(thread->pid, 0);
 }
 
-static void forget_all(void)
+static void threads_forget_all(void)
 {
 	unsigned long irq;
 	unsigned int i;
 
 	raw_spin_lock_irqsave(&sample_lock, irq);
 	for (i = 0; i < PFLOW_THREADS; i++)
-		forget(&pflow_threads[i]);
+		thread_forget(&pflow_threads[i]);
 	raw_spin_unlock_irqrestore(&sample_lock, irq);
 }
 
@@ -239,7 +239,7 @@ void pflow_threads_note(bool on)
 	WRITE_ONCE(noting, on);
 	/* Who is still in a receive call may enter once more, and is forgotten later. */
 	if (!on)
-		forget_all();
+		threads_forget_all();
 }
 
 /**
@@ -250,15 +250,15 @@ void pflow_threads_note(bool on)
  */
 void pflow_threads_measure(bool on)
 {
-	if (on && !measuring && attach())
+	if (on && !measuring && softirq_traces_attach())
 		pr_warn_ratelimited("cannot measure softirqs: nobody is shed for a receiver that waits while they run\n");
 	else if (!on && measuring)
-		detach();
+		softirq_traces_detach();
 	measuring = on;
 }
 
 /* How long a task has waited for a CPU in its life, the wait that has not ended included. */
-static u64 waited_ns(const struct task_struct *task, u64 now)
+static u64 task_waited_ns(const struct task_struct *task, u64 now)
 {
 #ifdef CONFIG_SCHED_INFO
 	/* In this order a wait that ends in between is missed for once, and not counted twice. */
@@ -272,7 +272,7 @@ static u64 waited_ns(const struct task_struct *task, u64 now)
 #endif
 }
 
-static u32 mean(u32 before, u64 part_ns, u64 whole_us)
+static u32 thread_mean_share(u32 before, u64 part_ns, u64 whole_us)
 {
 	u64 share = min_t(u64, div64_u64(part_ns * PFLOW_ONE, whole_us * NSEC_PER_USEC),
 			  PFLOW_ONE);
@@ -282,7 +282,7 @@ static u32 mean(u32 before, u64 part_ns, u64 whole_us)
 }
 
 /* Counters that another CPU writes may seem to step back. */
-static u64 grown(u64 *seen, u64 now)
+static u64 count_growth(u64 *seen, u64 now)
 {
 	u64 more = now > *seen ? now - *seen : 0;
 
@@ -290,13 +290,14 @@ static u64 grown(u64 *seen, u64 now)
 	return more;
 }
 
-static void sample(struct pflow_thread *thread, const struct task_struct *task, u64 now)
+static void thread_sample(struct pflow_thread *thread, const struct task_struct *task, u64 now)
 {
 	u32 born = pflow_task_born(task);
 	bool fresh = !thread->at_ns || thread->sampled != born ||
 		     now - thread->at_ns > STALE_US * NSEC_PER_USEC;
 	u64 run, wait, stolen, elapsed_us;
 
+	lockdep_assert_held(&sample_lock);
 	if (!fresh && now < thread->at_ns + APART_US * NSEC_PER_USEC)
 		return;
 	elapsed_us = div_u64(now - thread->at_ns, NSEC_PER_USEC);
@@ -309,16 +310,16 @@ static void sample(struct pflow_thread *thread, const struct task_struct *task, 
 		WRITE_ONCE(thread->wait, 0);
 	}
 	/* The scheduler writes it plainly; an older value does. */
-	run = grown(&thread->exec_seen_ns, data_race(READ_ONCE(task->se.sum_exec_runtime)));
-	wait = grown(&thread->wait_seen_ns, waited_ns(task, now));
-	stolen = grown(&thread->stolen_seen_ns, READ_ONCE(thread->stolen_ns));
+	run = count_growth(&thread->exec_seen_ns, data_race(READ_ONCE(task->se.sum_exec_runtime)));
+	wait = count_growth(&thread->wait_seen_ns, task_waited_ns(task, now));
+	stolen = count_growth(&thread->stolen_seen_ns, READ_ONCE(thread->stolen_ns));
 	thread->at_ns = now;
 	WRITE_ONCE(thread->cpu, task_cpu(task));
 	if (fresh)
 		return;
 	run = run > stolen ? run - stolen : 0;
-	WRITE_ONCE(thread->run, mean(thread->run, run, elapsed_us));
-	WRITE_ONCE(thread->wait, mean(thread->wait, wait + stolen, elapsed_us));
+	WRITE_ONCE(thread->run, thread_mean_share(thread->run, run, elapsed_us));
+	WRITE_ONCE(thread->wait, thread_mean_share(thread->wait, wait + stolen, elapsed_us));
 }
 
 /**
@@ -346,9 +347,9 @@ void pflow_threads_sample(void)
 		task = pid_task(find_pid_ns(pid, &init_pid_ns), PIDTYPE_PID);
 		if (!task || pflow_task_born(task) != READ_ONCE(thread->born) ||
 		    time_after32((u32)jiffies, READ_ONCE(thread->seen) + PFLOW_HOLD))
-			forget(thread);
+			thread_forget(thread);
 		else
-			sample(thread, task, now);
+			thread_sample(thread, task, now);
 	}
 	rcu_read_unlock();
 	raw_spin_unlock_irqrestore(&sample_lock, irq);

@@ -14,7 +14,7 @@ struct search {
 	struct tracepoint *found;
 };
 
-static void look_at(struct tracepoint *tracepoint, void *data)
+static void tracepoint_match(struct tracepoint *tracepoint, void *data)
 {
 	struct search *search = data;
 
@@ -34,7 +34,7 @@ int pflow_trace_attach(struct pflow_trace *trace)
 	struct search search = { .name = trace->name };
 	int err;
 
-	for_each_kernel_tracepoint(look_at, &search);
+	for_each_kernel_tracepoint(tracepoint_match, &search);
 	if (!search.found) {
 		if (trace->without)
 			pr_warn("no tracepoint %s: %s\n", trace->name, trace->without);

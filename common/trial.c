@@ -52,8 +52,8 @@ static u32 part(u64 value, u32 elapsed_us, u32 whole_us)
  * by less than its share, since a receiver loses much as soon as it gets a little too little.
  * Harm is a mean over some time, so what was reached lately does not show in it yet.
  */
-static u32 rise(const struct pflow_trial *trial, const struct pflow_trial_tick *tick,
-		u32 elapsed_us)
+static u32 trial_rise(const struct pflow_trial *trial, const struct pflow_trial_tick *tick,
+		      u32 elapsed_us)
 {
 	u64 harm = less(capped(tick->harm, PFLOW_ONE), tick->bearable);
 	u32 needed = harm + STEEP * harm * harm / PFLOW_ONE;
@@ -61,8 +61,8 @@ static u32 rise(const struct pflow_trial *trial, const struct pflow_trial_tick *
 	return part(less(needed, trial->unseen), elapsed_us, RISE_US);
 }
 
-static u32 fall(const struct pflow_trial *trial, const struct pflow_trial_tick *tick,
-		u32 elapsed_us)
+static u32 trial_fall(const struct pflow_trial *trial, const struct pflow_trial_tick *tick,
+		      u32 elapsed_us)
 {
 	u32 slow = part(PFLOW_ONE, elapsed_us, FALL_US);
 
@@ -71,7 +71,8 @@ static u32 fall(const struct pflow_trial *trial, const struct pflow_trial_tick *
 	return slow + part((u64)FALL_SPARE * less(tick->spare, SPARE_NOISE), elapsed_us, SECOND_US);
 }
 
-static bool harms_another(const struct pflow_trial *trial, const struct pflow_trial_tick *tick)
+static bool trial_harms_another(const struct pflow_trial *trial,
+				const struct pflow_trial_tick *tick)
 {
 	return tick->harm > tick->bearable && tick->level > trial->level;
 }
@@ -80,10 +81,11 @@ static bool harms_another(const struct pflow_trial *trial, const struct pflow_tr
  * Has the step that was taken back been missed? Until that can be told, it stays back. Where
  * somebody more important is harmed meanwhile it may be for want of it.
  */
-static void ask(struct pflow_trial *trial, const struct pflow_trial_tick *tick, u32 elapsed_us)
+static void trial_wait_for_answer(struct pflow_trial *trial, const struct pflow_trial_tick *tick,
+				  u32 elapsed_us)
 {
 	trial->asking_us += elapsed_us;
-	if (harms_another(trial, tick)) {
+	if (trial_harms_another(trial, tick)) {
 		trial->asking_us = 0;
 		trial->futile_us = 0;
 		trial->reach = capped(trial->reach + PFLOW_ONE, tick->most);
@@ -113,8 +115,8 @@ static void ask(struct pflow_trial *trial, const struct pflow_trial_tick *tick, 
 	}
 }
 
-static void answer_harm(struct pflow_trial *trial, const struct pflow_trial_tick *tick, u32 most,
-			u32 elapsed_us)
+static void trial_answer_harm(struct pflow_trial *trial, const struct pflow_trial_tick *tick,
+			      u32 most, u32 elapsed_us)
 {
 	u32 before = trial->reach;
 
@@ -130,7 +132,7 @@ static void answer_harm(struct pflow_trial *trial, const struct pflow_trial_tick
 		trial->unseen = 0;
 	trial->worst = floored(trial->worst, tick->harm);
 	trial->reach = floored(trial->reach,
-			       capped(trial->reach + rise(trial, tick, elapsed_us), most));
+			       capped(trial->reach + trial_rise(trial, tick, elapsed_us), most));
 	trial->unseen += trial->reach - before;
 	/* Where it does about enough there is nothing to ask. */
 	if (!trial->reach || trial->reach < most)
@@ -145,13 +147,13 @@ static void answer_harm(struct pflow_trial *trial, const struct pflow_trial_tick
 	trial->asking_us = 1;
 }
 
-static void answer_calm(struct pflow_trial *trial, const struct pflow_trial_tick *tick,
-			u32 elapsed_us)
+static void trial_answer_calm(struct pflow_trial *trial, const struct pflow_trial_tick *tick,
+			      u32 elapsed_us)
 {
 	if (trial->calm_us < HOLD_US && trial->calm_us + elapsed_us >= HOLD_US)
 		trial->enough = floored(trial->enough, trial->reach);
 	trial->calm_us = capped(trial->calm_us + elapsed_us, FADE_US);
-	trial->reach = less(trial->reach, fall(trial, tick, elapsed_us));
+	trial->reach = less(trial->reach, trial_fall(trial, tick, elapsed_us));
 	trial->enough = less(trial->enough, part(PFLOW_ONE, elapsed_us, FADE_US));
 	if (tick->spare < BUSY)
 		trial->enough -= part(less(trial->enough, trial->reach), elapsed_us, LEARN_US);
@@ -180,7 +182,7 @@ void pflow_trial_step(struct pflow_trial *trial, const struct pflow_trial_tick *
 	if (trial->limit_us && trial->limit_us <= elapsed_us)
 		trial->ask_us = 0;
 	trial->limit_us = less(trial->limit_us, elapsed_us);
-	if (trial->limit_us && harms_another(trial, tick)) {
+	if (trial->limit_us && trial_harms_another(trial, tick)) {
 		trial->limit_us = 0;
 		trial->backoff_us = 0;
 		trial->ask_us = 0;
@@ -190,10 +192,10 @@ void pflow_trial_step(struct pflow_trial *trial, const struct pflow_trial_tick *
 	trial->reach = capped(trial->reach, tick->most);
 	trial->unseen -= part(trial->unseen, elapsed_us, SEEN_US);
 	if (trial->asking_us)
-		ask(trial, tick, elapsed_us);
+		trial_wait_for_answer(trial, tick, elapsed_us);
 	else if (tick->harm > tick->bearable)
-		answer_harm(trial, tick, most, elapsed_us);
+		trial_answer_harm(trial, tick, most, elapsed_us);
 	else
-		answer_calm(trial, tick, elapsed_us);
+		trial_answer_calm(trial, tick, elapsed_us);
 }
 EXPORT_SYMBOL_GPL(pflow_trial_step);

@@ -84,7 +84,7 @@ bool pflow_waiting_busy(struct cpumask *busy, struct cpumask *idle)
 }
 
 /* Since the last round, a tenth of a second ago or less. */
-static bool polled_many(int cpu)
+static bool cpu_polled_many(int cpu)
 {
 	struct seen *last = per_cpu_ptr(&seen, cpu);
 	u32 polled = READ_ONCE(per_cpu_ptr(&pflow_load, cpu)->polled);
@@ -95,13 +95,13 @@ static bool polled_many(int cpu)
 }
 
 /**
- * pflow_waiting_look() - does somebody wait who answers requests? Then look whether for packets
+ * pflow_waiting_check() - does somebody wait who answers requests? Then look whether for packets
  *
  * It loses nothing, and nobody drops for it. In vain this looks more and more seldom.
  *
  * Context: the estimator's thread.
  */
-void pflow_waiting_look(void)
+void pflow_waiting_check(void)
 {
 	u64 now = get_jiffies_64();
 	bool waiting = false, look;
@@ -115,7 +115,7 @@ void pflow_waiting_look(void)
 			  READ_ONCE(pflow_threads[i].wait) > PFLOW_ONE / WAITING;
 	look = waiting && now - last_waiting > waiting_every;
 	for_each_online_cpu(cpu)
-		if (polled_many(cpu) && look)
+		if (cpu_polled_many(cpu) && look)
 			pflow_load_raise(cpu);
 	if (look) {
 		last_waiting = now;

@@ -19,8 +19,8 @@
  * Each cause counts what is its own, and for that alone the functions below are not the
  * same to the compiler, which else would make one of two.
  */
-static __always_inline void drop_as(struct filter_packet *packet, enum pflow_drop cause,
-				    enum skb_drop_reason reason)
+static __always_inline void packet_drop_as(struct filter_packet *packet, enum pflow_drop cause,
+					   enum skb_drop_reason reason)
 {
 	atomic_add(packet->packets, &packet->entry->early[cause]);
 	if (likely(packet->skb))
@@ -30,18 +30,18 @@ static __always_inline void drop_as(struct filter_packet *packet, enum pflow_dro
 
 static noinline void pflow_drop_overload(struct filter_packet *packet)
 {
-	drop_as(packet, PFLOW_DROP_OVERLOAD, SKB_DROP_REASON_CPU_BACKLOG);
+	packet_drop_as(packet, PFLOW_DROP_OVERLOAD, SKB_DROP_REASON_CPU_BACKLOG);
 }
 
 static noinline void pflow_drop_harm(struct filter_packet *packet)
 {
-	drop_as(packet, PFLOW_DROP_HARM, SKB_DROP_REASON_CPU_BACKLOG);
+	packet_drop_as(packet, PFLOW_DROP_HARM, SKB_DROP_REASON_CPU_BACKLOG);
 }
 
 static noinline void pflow_drop_full(struct filter_packet *packet)
 {
 	pflow_udp_stats_add(packet->home, packet->v4, UDP_MIB_RCVBUFERRORS, packet->packets);
-	drop_as(packet, PFLOW_DROP_FULL, SKB_DROP_REASON_SOCKET_RCVBUFF);
+	packet_drop_as(packet, PFLOW_DROP_FULL, SKB_DROP_REASON_SOCKET_RCVBUFF);
 }
 
 /**

@@ -54,7 +54,7 @@ static unsigned int datagram_count(const struct sk_buff *skb, unsigned int size)
 
 /* A UDP datagram, if all of what its header announces is there. */
 static __always_inline enum filter_outcome
-parse_udp(struct filter_packet *packet, unsigned int header_length)
+packet_parse_udp(struct filter_packet *packet, unsigned int header_length)
 {
 	const struct sk_buff *skb = packet->skb;
 	unsigned int offset = skb_network_offset(skb) + header_length;
@@ -99,7 +99,7 @@ static bool address_is_local(struct net *net, const struct net_device *dev, __be
 	return true;
 }
 
-static enum filter_outcome parse4(struct filter_packet *packet)
+static enum filter_outcome packet_parse4(struct filter_packet *packet)
 {
 	const struct iphdr *iph = ip_hdr(packet->skb);
 
@@ -107,14 +107,14 @@ static enum filter_outcome parse4(struct filter_packet *packet)
 		return FILTER_PASS_OTHER_PROTOCOL;
 	if (iph->ihl != sizeof(*iph) / 4 || ip_is_fragment(iph))
 		return FILTER_PASS_NOT_PLAIN;
-	return parse_udp(packet, sizeof(*iph));
+	return packet_parse_udp(packet, sizeof(*iph));
 }
 
 /*
  * No route leads here for it, whose the address is or not: dropped later, and by no socket.
  * Whether one leads back to where it says that it comes from (rp_filter) is not asked here.
  */
-static bool martian(const struct filter_packet *packet, const struct iphdr *iph)
+static bool packet_is_martian(const struct filter_packet *packet, const struct iphdr *iph)
 {
 	if (ipv4_is_multicast(iph->saddr) || ipv4_is_lbcast(iph->saddr) ||
 	    ipv4_is_zeronet(iph->saddr))
@@ -123,12 +123,12 @@ static bool martian(const struct filter_packet *packet, const struct iphdr *iph)
 				     ipv4_is_loopback(iph->daddr) || iph->saddr == iph->daddr);
 }
 
-static enum filter_outcome find4(struct filter_packet *packet)
+static enum filter_outcome packet_find_sock4(struct filter_packet *packet)
 {
 	struct sk_buff *skb = packet->skb;
 	const struct iphdr *iph = ip_hdr(skb);
 
-	if (martian(packet, iph))
+	if (packet_is_martian(packet, iph))
 		return FILTER_PASS_NOT_HOST;
 	packet->sk = pflow_udp4_lookup(packet->net, iph->saddr, htons(packet->remote_port),
 				       iph->daddr, htons(packet->local_port),
@@ -142,17 +142,17 @@ static enum filter_outcome find4(struct filter_packet *packet)
 }
 
 #if IS_ENABLED(CONFIG_IPV6)
-static enum filter_outcome parse6(struct filter_packet *packet)
+static enum filter_outcome packet_parse6(struct filter_packet *packet)
 {
 	const struct ipv6hdr *ip6h = ipv6_hdr(packet->skb);
 
 	if (ip6h->nexthdr != IPPROTO_UDP)
 		return ipv6_ext_hdr(ip6h->nexthdr) ? FILTER_PASS_NOT_PLAIN :
 						     FILTER_PASS_OTHER_PROTOCOL;
-	return parse_udp(packet, sizeof(*ip6h));
+	return packet_parse_udp(packet, sizeof(*ip6h));
 }
 
-static enum filter_outcome find6(struct filter_packet *packet)
+static enum filter_outcome packet_find_sock6(struct filter_packet *packet)
 {
 	struct sk_buff *skb = packet->skb;
 	const struct ipv6hdr *ip6h = ipv6_hdr(skb);
@@ -167,12 +167,12 @@ static enum filter_outcome find6(struct filter_packet *packet)
 	return FILTER_PASS;
 }
 #else
-static enum filter_outcome parse6(struct filter_packet *packet)
+static enum filter_outcome packet_parse6(struct filter_packet *packet)
 {
 	return FILTER_PASS_OTHER_PROTOCOL;
 }
 
-static enum filter_outcome find6(struct filter_packet *packet)
+static enum filter_outcome packet_find_sock6(struct filter_packet *packet)
 {
 	return FILTER_PASS_NO_RECEIVER;
 }
@@ -183,13 +183,13 @@ static enum filter_outcome find6(struct filter_packet *packet)
  * split again first, unless its receiver merges; how much each segment takes depends on who
  * allocates it, but no less than an empty buffer does.
  */
-static void measure_packet(struct filter_packet *packet)
+static void packet_measure(struct filter_packet *packet)
 {
 	packet->truesize = packet->skb->truesize;
 	packet->least = packet->packets > 1 ? SKB_TRUESIZE(0) : packet->truesize;
 }
 
-static bool would_drop(const struct filter_packet *packet, const struct sock *sk)
+static bool sock_would_drop(const struct filter_packet *packet, const struct sock *sk)
 {
 	return pflow_udp_would_drop(pflow_rmem(sk), READ_ONCE(sk->sk_rcvbuf),
 				    packet->least);
@@ -201,8 +201,8 @@ static bool would_drop(const struct filter_packet *packet, const struct sock *sk
  * to be dropped. The array only grows in place; its members are freed after a
  * grace period.
  */
-static enum filter_outcome find_in_group(struct filter_packet *packet,
-					 const struct sock_reuseport *group)
+static enum filter_outcome packet_find_in_group(struct filter_packet *packet,
+						const struct sock_reuseport *group)
 {
 	unsigned int n = READ_ONCE(group->num_socks), i;
 
@@ -219,12 +219,12 @@ static enum filter_outcome find_in_group(struct filter_packet *packet,
 			packet->entry = entry;
 			packet->sk = sk;
 		}
-		packet->full &= would_drop(packet, sk);
+		packet->full &= sock_would_drop(packet, sk);
 	}
 	return packet->entry ? FILTER_PASS : FILTER_PASS_UNTRACKED;
 }
 
-static enum filter_outcome find_entry(struct filter_packet *packet)
+static enum filter_outcome packet_find_entry(struct filter_packet *packet)
 {
 	const struct sock_reuseport *group;
 
@@ -232,13 +232,13 @@ static enum filter_outcome find_entry(struct filter_packet *packet)
 		return FILTER_PASS_KERNEL_SOCKET;
 	group = rcu_dereference(packet->sk->sk_reuseport_cb);
 	if (group && rcu_access_pointer(group->prog) && packet->sk->sk_state != TCP_ESTABLISHED)
-		return find_in_group(packet, group);
+		return packet_find_in_group(packet, group);
 	packet->entry = pflow_sock_find(packet->sk);
 	if (!packet->entry)
 		return FILTER_PASS_UNTRACKED;
 	filter_remember(packet);
 	pflow_sock_settle(packet->entry, packet->sk);
-	packet->full = would_drop(packet, packet->sk);
+	packet->full = sock_would_drop(packet, packet->sk);
 	return FILTER_PASS;
 }
 
@@ -273,30 +273,30 @@ static bool ipvs_serves(const struct nf_hook_state *state)
 	return false;
 }
 
-static noinline enum filter_outcome find(struct filter_packet *packet)
+static noinline enum filter_outcome packet_find_receiver(struct filter_packet *packet)
 {
 	enum filter_outcome outcome;
 
 	packet->epoch = READ_ONCE(trails_epoch);
-	outcome = packet->v4 ? find4(packet) : find6(packet);
+	outcome = packet->v4 ? packet_find_sock4(packet) : packet_find_sock6(packet);
 	if (outcome == FILTER_PASS_NO_RECEIVER || outcome == FILTER_PASS_FORWARDED)
 		outcome = filter_follow(packet);
-	return outcome == FILTER_PASS ? find_entry(packet) : outcome;
+	return outcome == FILTER_PASS ? packet_find_entry(packet) : outcome;
 }
 
 /**
- * filter_look() - look at the socket of a recalled packet
+ * filter_find_sock() - look at the socket of a recalled packet
  * @packet: recalled without its socket; @sk, @entry and @full are filled in. Without a buffer,
  *	as a frame, it is not looked up anew if that socket is not found
  *
  * Context: softirq, RCU read side. Return: %FILTER_PASS if it may be judged,
  * or why it may not.
  */
-static enum filter_outcome filter_look(struct filter_packet *packet)
+static enum filter_outcome filter_find_sock(struct filter_packet *packet)
 {
-	if (!filter_revive(packet))
-		return packet->skb ? find(packet) : FILTER_PASS_UNTRACKED;
-	packet->full = would_drop(packet, packet->sk);
+	if (!filter_revive_sock(packet))
+		return packet->skb ? packet_find_receiver(packet) : FILTER_PASS_UNTRACKED;
+	packet->full = sock_would_drop(packet, packet->sk);
 	return FILTER_PASS;
 }
 
@@ -319,7 +319,7 @@ static enum filter_outcome filter_classify(struct filter_packet *packet,
 	bool recalled;
 
 	packet->packets = packet_count(skb, skb->len);
-	if (filter_judged(skb))
+	if (filter_was_judged(skb))
 		return FILTER_PASS_BEFORE;
 	if (skb->pkt_type != PACKET_HOST)
 		return FILTER_PASS_NOT_HOST;
@@ -329,26 +329,26 @@ static enum filter_outcome filter_classify(struct filter_packet *packet,
 	packet->loopback = state->in->flags & IFF_LOOPBACK;
 	packet->net = state->net;
 	packet->home = state->net;
-	outcome = packet->v4 ? parse4(packet) : parse6(packet);
+	outcome = packet->v4 ? packet_parse4(packet) : packet_parse6(packet);
 	if (outcome != FILTER_PASS)
 		return outcome;
 	if (ipvs_serves(state))
 		return FILTER_PASS_NOT_PLAIN;
-	measure_packet(packet);
-	wire = filter_shown(packet);
+	packet_measure(packet);
+	wire = filter_find_wire(packet);
 	recalled = filter_recall(packet);
 	if (recalled)
-		filter_teach(wire, packet);
+		filter_teach_driver(wire, packet);
 	/* This is the beginning of a trail, not its end. */
 	if (recalled && packet->home != packet->net)
 		return FILTER_PASS;
 	met = filter_meet(packet);
 	if (met == MET_AGAIN)
 		return FILTER_PASS_BEFORE;
-	outcome = recalled ? FILTER_PASS : find(packet);
+	outcome = recalled ? FILTER_PASS : packet_find_receiver(packet);
 	if (!recalled)
-		filter_teach(wire, packet);
+		filter_teach_driver(wire, packet);
 	if (unlikely(met == MET_TRACED) && outcome == FILTER_PASS && packet->home == packet->net)
-		filter_arrived(packet);
+		filter_confirm_trail(packet);
 	return outcome;
 }

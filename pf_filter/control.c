@@ -16,7 +16,7 @@
  * may not get the CPU in just this situation. It reads what the packet path
  * counted, and publishes each cut as one word; the packet path takes no lock.
  *
- * Context: filter_control_ask() and _harm() in softirq; the tick in timer softirq on any one
+ * Context: filter_control_judge() and _note_harm() in softirq; the tick in timer softirq on any one
  * CPU.
  */
 #include <linux/random.h>
@@ -75,14 +75,14 @@ static struct timer_list tick;
 static ktime_t tick_at;
 static bool ticking;
 
-static struct pflow_cut load_cut(const u32 *word)
+static struct pflow_cut cut_read(const u32 *word)
 {
 	u32 value = READ_ONCE(*word);
 
 	return (struct pflow_cut){ .level = value >> 16, .share = value & U16_MAX };
 }
 
-static void store_cut(u32 *word, struct pflow_cut cut)
+static void cut_publish(u32 *word, struct pflow_cut cut)
 {
 	WRITE_ONCE(*word, (u32)cut.level << 16 | cut.share);
 }
@@ -94,13 +94,13 @@ enum step {
 	STEP_SOON,	/* its cut rises: what the harmed receiver loses meanwhile counts */
 };
 
-static bool cutting(const struct control *control)
+static bool control_is_cutting(const struct control *control)
 {
 	return READ_ONCE(control->cut);
 }
 
 /* The CPU that a receiver runs on; where that is not known, the one that its packets take. */
-static unsigned int run_cpu(const struct pflow_sock *entry)
+static unsigned int entry_run_cpu(const struct pflow_sock *entry)
 {
 	unsigned int cpu = READ_ONCE(entry->run_cpu);
 
@@ -108,19 +108,21 @@ static unsigned int run_cpu(const struct pflow_sock *entry)
 }
 
 /**
- * filter_control_harm() - a receiver loses packets
+ * filter_control_note_harm() - a receiver loses packets
  * @entry: the receiver
  * @level: its level
  * @packets: how many
  */
-static void filter_control_harm(struct pflow_sock *entry, u16 level, unsigned int packets)
+static void filter_control_note_harm(struct pflow_sock *entry, u16 level, unsigned int packets)
 {
-	harm_note(per_cpu_ptr(controls, run_cpu(entry))->victims, entry, level, packets);
+	victims_note_loss(per_cpu_ptr(controls, entry_run_cpu(entry))->victims, entry, level,
+			  packets);
 }
 
-static u32 keep_under(const struct control *control, const struct pflow_sock *entry, u16 level)
+static u32 control_keep_share(const struct control *control, const struct pflow_sock *entry,
+			      u16 level)
 {
-	struct pflow_cut cut = load_cut(&control->cut);
+	struct pflow_cut cut = cut_read(&control->cut);
 
 	if (likely(level > cut.level))
 		return PFLOW_ONE;
@@ -130,60 +132,60 @@ static u32 keep_under(const struct control *control, const struct pflow_sock *en
 }
 
 /* Heads with this probability; of so cheap a generator only the high bits are random. */
-static bool toss(struct control *control, u32 probability)
+static bool control_toss_coin(struct control *control, u32 probability)
 {
 	control->random = control->random * 1664525 + 1013904223;
 	return control->random >> 16 < probability;
 }
 
 /**
- * filter_control_ask() - count a packet that may be shed, and say whether to
+ * filter_control_judge() - count a packet that may be shed, and say whether to
  * @entry: its receiver
  * @level: the receiver's
  * @packets: how many the buffer carries
  *
  * Return: %FILTER_PASS or why to drop it.
  */
-static enum filter_outcome filter_control_ask(const struct pflow_sock *entry, u16 level,
-					      unsigned int packets)
+static enum filter_outcome filter_control_judge(const struct pflow_sock *entry, u16 level,
+						unsigned int packets)
 {
 	struct control *here = this_cpu_ptr(controls), *there = here;
 	struct level *mine = &here->levels[level];
-	unsigned int cpu = run_cpu(entry);
+	unsigned int cpu = entry_run_cpu(entry);
 	u32 keep, keep_there;
 
-	order_note(mine, READ_ONCE(entry->rate));
+	level_note_packet(mine, READ_ONCE(entry->rate));
 	WRITE_ONCE(mine->arrived, mine->arrived + packets);
 	if (cpu != smp_processor_id()) {
 		there = per_cpu_ptr(controls, cpu);
-		order_note(&there->levels[level], READ_ONCE(entry->rate));
+		level_note_packet(&there->levels[level], READ_ONCE(entry->rate));
 	}
 	/* It may be taken off meanwhile, plainly: then the next packet starts it. */
 	if (unlikely(!data_race(timer_pending(&tick))))
 		mod_timer(&tick, jiffies + TICK_SOON);
 
-	keep = keep_under(here, entry, level);
+	keep = control_keep_share(here, entry, level);
 	if (there != here) {
-		keep_there = keep_under(there, entry, level);
+		keep_there = control_keep_share(there, entry, level);
 		if (keep_there < keep)
 			keep = keep_there;
 		else
 			there = here;
 	}
-	if (likely(keep >= PFLOW_ONE) || toss(here, keep))
+	if (likely(keep >= PFLOW_ONE) || control_toss_coin(here, keep))
 		return FILTER_PASS;
 	WRITE_ONCE(mine->shed, mine->shed + packets);
 	return READ_ONCE(there->cause);
 }
 
 /* Clocks and counters read from another CPU may seem to step back. */
-static u32 forward_us(s64 us, u32 most)
+static u32 clock_step_us(s64 us, u32 most)
 {
 	return clamp_t(s64, us, 0, most);
 }
 
 /* The most important receiver served here, TCP included, as a level plus one. */
-static u16 served_level(const struct order *order, const struct pflow_load *load, u32 now)
+static u16 order_served_level(const struct order *order, const struct pflow_load *load, u32 now)
 {
 	int level = order->n ? order->level[order->n - 1] : -1;
 
@@ -193,10 +195,10 @@ static u16 served_level(const struct order *order, const struct pflow_load *load
 }
 
 /* Take the cut as far as its trial goes from here. Return: whether it rose. */
-static bool step_cut(struct control *control, const struct usage *usage,
-		     const struct order *order, u16 served, u32 elapsed_us)
+static bool control_step_cut(struct control *control, const struct usage *usage,
+			     const struct order *order, u16 served, u32 elapsed_us)
 {
-	struct pflow_cut cut = load_cut(&control->cut);
+	struct pflow_cut cut = cut_read(&control->cut);
 	struct harm worst = { .spare = control->idle };
 	struct pflow_trial_tick seen = {
 		.bearable = LOSS_BEARABLE,
@@ -207,16 +209,16 @@ static bool step_cut(struct control *control, const struct usage *usage,
 	bool gone;
 	u32 before;
 
-	worst_loss(&worst, control->victims, usage->cpu, order, cut, elapsed_us);
-	worst_wait(&worst, usage, order, cut);
+	harm_weigh_losses(&worst, control->victims, usage->cpu, order, cut, elapsed_us);
+	harm_weigh_waits(&worst, usage, order, cut);
 	/* One tick without idle time is enough at an onset. */
 	if (min(control->idle, usage->idle) >= IDLE_ENOUGH)
 		worst.share = 0;
-	worst_queue(&worst, &control->queue, usage, order, cut, served, elapsed_us);
+	harm_weigh_queue(&worst, &control->queue, usage, order, cut, served, elapsed_us);
 	if (worst.share > LOSS_BEARABLE) {
 		seen.harm = worst.share;
 		seen.level = worst.level;
-		seen.most = order_most_below(order, beneath(worst.level));
+		seen.most = order_most_below(order, level_beneath(worst.level));
 	}
 	/* Whom it was for may have gone to another CPU, where nobody need be shed for it. */
 	gone = READ_ONCE(control->cause) == FILTER_DROP_HARM &&
@@ -228,24 +230,24 @@ static bool step_cut(struct control *control, const struct usage *usage,
 	pflow_trial_step(trial, &seen);
 	if (trial->reach > before)
 		WRITE_ONCE(control->cause, worst.cause);
-	store_cut(&control->cut, pflow_cut_at(trial->reach, order->level, order->n));
+	cut_publish(&control->cut, pflow_cut_at(trial->reach, order->level, order->n));
 	trace_control(usage, control->idle, control->cut, &worst, trial->asking_us);
 	return trial->reach > before;
 }
 
 /* What took this CPU's time since the last tick. */
-static void take_usage(struct usage *usage, struct control *control,
-		       const struct pflow_load *load, u32 elapsed_us)
+static void control_take_usage(struct usage *usage, struct control *control,
+			       const struct pflow_load *load, u32 elapsed_us)
 {
 	u64 idle_us = pflow_cpu_idle_us(usage->cpu);
 	u64 softirq_ns = READ_ONCE(load->softirq_ns);
 	u32 polled = READ_ONCE(load->polled);
-	u32 idle = div_u64((u64)forward_us(idle_us - control->idle_us, elapsed_us) * PFLOW_ONE,
+	u32 idle = div_u64((u64)clock_step_us(idle_us - control->idle_us, elapsed_us) * PFLOW_ONE,
 			   elapsed_us);
 
-	WRITE_ONCE(control->idle, control->idle - control->idle / 4 + idle / 4);
+	WRITE_ONCE(control->idle, mean_step(control->idle, idle));
 	usage->idle = idle;
-	usage->softirq = share_of(softirq_ns - control->softirq_ns, elapsed_us);
+	usage->softirq = time_share_of(softirq_ns - control->softirq_ns, elapsed_us);
 	usage->polled = polled - control->polled;
 	control->idle_us = idle_us;
 	control->softirq_ns = softirq_ns;
@@ -257,8 +259,8 @@ static void take_usage(struct usage *usage, struct control *control,
  * What each level keeps. A packet costs what softirqs take for one and what its receivers
  * run for one; who has few packets tells nothing, and is taken to cost what it cost before.
  */
-static void set_floors(struct control *control, const struct pflow_load *load,
-		       const struct order *order, const struct usage *usage, u32 elapsed_us)
+static void control_set_floors(struct control *control, const struct pflow_load *load,
+			       const struct order *order, const struct usage *usage, u32 elapsed_us)
 {
 	u32 floor = READ_ONCE(filter_knobs[FILTER_KNOB_FLOOR].value);
 	u32 percent = READ_ONCE(filter_knobs[FILTER_KNOB_FLOOR_SHARE].value);
@@ -282,7 +284,7 @@ static void set_floors(struct control *control, const struct pflow_load *load,
 }
 
 /* From here on count anew: what came before was no control interval. */
-static void rebase(struct control *control, const struct pflow_load *load, int cpu)
+static void control_rebase(struct control *control, const struct pflow_load *load, int cpu)
 {
 	control->queue.standing_ns = READ_ONCE(load->standing_ns);
 	control->queue.lost = READ_ONCE(load->lost);
@@ -290,11 +292,11 @@ static void rebase(struct control *control, const struct pflow_load *load, int c
 	control->softirq_ns = READ_ONCE(load->softirq_ns);
 	control->idle_us = pflow_cpu_idle_us(cpu);
 	control->looked_us = 0;
-	filter_looks(cpu, &control->dropped, &control->passed);
+	filter_count_looks(cpu, &control->dropped, &control->passed);
 }
 
 /* After so long a pause jiffies tell nothing of what was before. */
-static void forget(struct control *control)
+static void control_forget(struct control *control)
 {
 	unsigned int i;
 
@@ -307,7 +309,7 @@ static void forget(struct control *control)
 }
 
 /* Does looking at this CPU's packets give more than it takes? Asked now and then. */
-static bool pays(struct control *control, int cpu, u32 elapsed_us)
+static bool control_looking_pays(struct control *control, int cpu, u32 elapsed_us)
 {
 	u64 dropped = control->dropped, passed = control->passed;
 
@@ -315,13 +317,13 @@ static bool pays(struct control *control, int cpu, u32 elapsed_us)
 	if (control->looked_us < LOOK_US)
 		return true;
 	control->looked_us = 0;
-	filter_looks(cpu, &control->dropped, &control->passed);
+	filter_count_looks(cpu, &control->dropped, &control->passed);
 	/* What was shed for a moment ago may come back, and must be seen at once. */
 	return control->trial.enough || control->queue.stood_us || control->queue.lost_at ||
 	       pflow_worth(control->dropped - dropped, control->passed - passed);
 }
 
-static enum step step_cpu(int cpu, u32 elapsed_us)
+static enum step control_step_cpu(int cpu, u32 elapsed_us)
 {
 	static struct order order;	/* one tick runs at a time */
 	struct control *control = per_cpu_ptr(controls, cpu);
@@ -333,29 +335,31 @@ static enum step step_cpu(int cpu, u32 elapsed_us)
 	if (!cpu_online(cpu)) {
 		/* Receivers that last ran here must not be shed for its sake. */
 		WRITE_ONCE(control->cut, 0);
-		rebase(control, load, cpu);
+		control_rebase(control, load, cpu);
 		return STEP_NONE;
 	}
-	if (!READ_ONCE(load->pressed) && !victims_any(control->victims) && !cutting(control)) {
+	if (!READ_ONCE(load->pressed) && !victims_any(control->victims) &&
+	    !control_is_cutting(control)) {
 		/* What was found vain, or enough, becomes old meanwhile. */
 		pflow_trial_step(&control->trial, &(struct pflow_trial_tick) {
 			.spare = PFLOW_ONE, .elapsed_us = elapsed_us });
-		rebase(control, load, cpu);
+		control_rebase(control, load, cpu);
 		return STEP_NONE;
 	}
-	take_usage(&usage, control, load, elapsed_us);
+	control_take_usage(&usage, control, load, elapsed_us);
 	order_take(&order, control->levels, now);
-	set_floors(control, load, &order, &usage, elapsed_us);
-	rose = step_cut(control, &usage, &order, served_level(&order, load, now), elapsed_us);
+	control_set_floors(control, load, &order, &usage, elapsed_us);
+	rose = control_step_cut(control, &usage, &order, order_served_level(&order, load, now),
+				elapsed_us);
 	/* A cut that has not sunk yet is pressure withheld, not pressure gone. */
-	if (cutting(control))
+	if (control_is_cutting(control))
 		pflow_load_raise(cpu);
-	else if (!pays(control, cpu, elapsed_us))
+	else if (!control_looking_pays(control, cpu, elapsed_us))
 		pflow_load_rest(cpu);
 	return rose ? STEP_SOON : STEP_AGAIN;
 }
 
-static void trace_receivers(void)
+static void control_trace_receivers(void)
 {
 	unsigned int i;
 
@@ -377,21 +381,22 @@ static void control_tick(struct timer_list *unused)
 	tick_at = now;
 	rcu_read_lock();
 	pflow_threads_sample();
-	trace_receivers();
+	control_trace_receivers();
 	if (!ticking) {
 		/* The first tick after a pause only takes stock. */
 		for_each_possible_cpu(cpu) {
 			if (pause_us > LONG_AGO_US)
-				forget(per_cpu_ptr(controls, cpu));
+				control_forget(per_cpu_ptr(controls, cpu));
 			if (pause_us > TRIAL_OLD_US)
 				memset(&per_cpu_ptr(controls, cpu)->trial, 0,
 				       sizeof(struct pflow_trial));
-			rebase(per_cpu_ptr(controls, cpu), per_cpu_ptr(&pflow_load, cpu), cpu);
+			control_rebase(per_cpu_ptr(controls, cpu), per_cpu_ptr(&pflow_load, cpu),
+				       cpu);
 		}
 		next = STEP_SOON;
 	} else {
 		for_each_possible_cpu(cpu)
-			next = max(next, step_cpu(cpu, elapsed_us));
+			next = max(next, control_step_cpu(cpu, elapsed_us));
 	}
 	rcu_read_unlock();
 	ticking = next != STEP_NONE;
@@ -431,7 +436,7 @@ void filter_control_teardown(void)
 	free_percpu(controls);
 }
 
-static void show_cut(struct seq_file *m, struct pflow_cut cut)
+static void cut_show(struct seq_file *m, struct pflow_cut cut)
 {
 	seq_printf(m, " below prio %d held at the floor, %u %% of prio %d shed;",
 		   pflow_rank_prio(cut.level / 2), cut.share * 100 / PFLOW_ONE,
@@ -452,11 +457,11 @@ void filter_control_status(struct seq_file *m)
 	for_each_online_cpu(cpu) {
 		const struct control *control = per_cpu_ptr(controls, cpu);
 
-		if (!cutting(control))
+		if (!control_is_cutting(control))
 			continue;
 		any = true;
 		seq_printf(m, "shedding: cpu %d:", cpu);
-		show_cut(m, load_cut(&control->cut));
+		cut_show(m, cut_read(&control->cut));
 		seq_printf(m, " idle %u %%\n", READ_ONCE(control->idle) * 100 / PFLOW_ONE);
 	}
 	if (!any)
@@ -476,7 +481,7 @@ void filter_control_metrics(struct seq_file *m)
 	seq_puts(m, "# TYPE packetflow_filter_cut_level gauge\n"
 		    "# HELP packetflow_filter_cut_level Level up to which receivers are shed, and the share of the topmost.\n");
 	for_each_online_cpu(cpu) {
-		struct pflow_cut cut = load_cut(&per_cpu_ptr(controls, cpu)->cut);
+		struct pflow_cut cut = cut_read(&per_cpu_ptr(controls, cpu)->cut);
 
 		seq_printf(m, "packetflow_filter_cut_level{cpu=\"%d\"} %u.%04u\n", cpu, cut.level,
 			   cut.share * 10000 / PFLOW_ONE);

@@ -108,7 +108,7 @@ static __always_inline bool frame_read_udp(struct frame *frame, struct wire_key 
 	       frame->length - sizeof(*uh) <= frame->end - frame->at;
 }
 
-/* As ip_rcv() and parse4() look at it. */
+/* As ip_rcv() and packet_parse4() look at it. */
 static bool frame_read4(struct frame *frame, struct wire_key *key)
 {
 	const struct iphdr *iph = frame_take(frame, sizeof(*iph));
@@ -126,7 +126,7 @@ static bool frame_read4(struct frame *frame, struct wire_key *key)
 	return frame_read_udp(frame, key);
 }
 
-/* As ip6_rcv_core() and parse6() look at it; a jumbogram has an extension header. */
+/* As ip6_rcv_core() and packet_parse6() look at it; a jumbogram has an extension header. */
 static bool frame_read6(struct frame *frame, struct wire_key *key)
 {
 	const struct ipv6hdr *ip6h = frame_take(frame, sizeof(*ip6h));
@@ -199,7 +199,7 @@ static bool frame_judge(const struct wire *wire, const struct frame *frame, stru
 	if (!frame_recall(wire, &packet, frame))
 		return false;
 	outcome = filter_judge(&packet);
-	if (filter_drops(&packet, outcome)) {
+	if (filter_outcome_drops(&packet, outcome)) {
 		filter_drop(&packet, outcome);
 		return true;
 	}
@@ -219,7 +219,7 @@ static noinline int frame_decide(struct xdp_buff *xdp)
 		return XDP_PASS;
 	wire = wire_slot(&key);
 	this_cpu_write(frames_at, (u32)jiffies);
-	if (wire_is(wire, &key))
+	if (wire_matches(wire, &key))
 		return frame_judge(wire, &frame, xdp) ? XDP_DROP : XDP_PASS;
 	wire->key = key;
 	wire->to.until = (u32)jiffies - 1;

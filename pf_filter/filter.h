@@ -151,7 +151,7 @@ int filter_driver_register(void);
 void filter_driver_watch(bool on);
 
 /* hook.c */
-void filter_looks(int cpu, u64 *dropped, u64 *passed);
+void filter_count_looks(int cpu, u64 *dropped, u64 *passed);
 int filter_hook_setup(void);
 void filter_hook_teardown(void);
 void filter_hook_watch(bool on);

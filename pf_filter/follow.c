@@ -19,7 +19,7 @@
 #define TRAIL_BEGINS	(HZ / 4)	/* so long a slot is left to who waits for the first */
 
 /* Does all that goes to this address go one way? */
-static bool one_way4(const struct filter_packet *packet)
+static bool packet_goes_one_way4(const struct filter_packet *packet)
 {
 	const struct iphdr *iph = ip_hdr(packet->skb);
 	struct flowi4 fl4 = {
@@ -40,7 +40,7 @@ static bool one_way4(const struct filter_packet *packet)
 }
 
 #if IS_ENABLED(CONFIG_IPV6)
-static bool one_way6(const struct filter_packet *packet)
+static bool packet_goes_one_way6(const struct filter_packet *packet)
 {
 	const struct ipv6hdr *ip6h = ipv6_hdr(packet->skb);
 	struct flowi6 fl6 = {
@@ -66,7 +66,7 @@ static bool one_way6(const struct filter_packet *packet)
 	return one;
 }
 #else
-static bool one_way6(const struct filter_packet *packet)
+static bool packet_goes_one_way6(const struct filter_packet *packet)
 {
 	return false;
 }
@@ -74,19 +74,20 @@ static bool one_way6(const struct filter_packet *packet)
 
 static void trail_trace(struct trail *trail, const struct filter_packet *packet)
 {
-	struct tag *tag = tag_at(trail, packet->skb);
+	struct tag *tag = trail_tag_at(trail, packet->skb);
 
-	*tag = tag_of(packet);
+	lockdep_assert_held(&trail->lock);
+	*tag = packet_tag(packet);
 	tag->hops--;
 	trails_awaited();
 }
 
-/* Under the lock. */
 static enum filter_outcome trail_follow(struct trail *trail, struct filter_packet *packet)
 {
-	u64 routes = routes_of(packet->net, packet->v4);
+	u64 routes = net_routes(packet->net, packet->v4);
 
-	if (!leads_to(trail, packet) || trail->outer != packet->net) {
+	lockdep_assert_held(&trail->lock);
+	if (!trail_leads_to(trail, packet) || trail->outer != packet->net) {
 		if (trail->outer && (trail_known(trail) ||
 				     pflow_within(trail->began, TRAIL_BEGINS)))
 			return FILTER_PASS_FORWARDED;
@@ -98,14 +99,14 @@ static enum filter_outcome trail_follow(struct trail *trail, struct filter_packe
 	}
 	if (!pflow_within(trail->traced, CONFIRM_EVERY)) {
 		trail->traced = jiffies;
-		if (!(packet->v4 ? one_way4(packet) : one_way6(packet))) {
+		if (!(packet->v4 ? packet_goes_one_way4(packet) : packet_goes_one_way6(packet))) {
 			trail->home = NULL;
 			return FILTER_PASS_FORWARDED;
 		}
 		trail_trace(trail, packet);
 		return FILTER_PASS_TRACED;
 	}
-	if (!trail_known(trail) || routes_of(trail->home, packet->v4) != trail->home_routes)
+	if (!trail_known(trail) || net_routes(trail->home, packet->v4) != trail->home_routes)
 		return FILTER_PASS_FORWARDED;
 	packet->home = trail->home;
 	packet->home_iif = trail->iif;
@@ -125,7 +126,7 @@ static enum filter_outcome filter_follow(struct filter_packet *packet)
 	struct trail *trail = trail_of(packet);
 	enum filter_outcome outcome;
 
-	if (IS_ENABLED(CONFIG_PREEMPT_RT) || packet->loopback || hops_of(packet) <= 1 ||
+	if (IS_ENABLED(CONFIG_PREEMPT_RT) || packet->loopback || packet_hops(packet) <= 1 ||
 	    !spin_trylock(&trail->lock))
 		return FILTER_PASS_FORWARDED;
 	outcome = trail_follow(trail, packet);

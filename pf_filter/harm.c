@@ -52,16 +52,16 @@ struct usage {
  * Those on which the cut stands, or below it, are shed, not harmed; and where nobody is below
  * a receiver nothing can be done for it.
  */
-static bool to_be_helped(const struct order *order, struct pflow_cut cut, u16 level)
+static bool harm_can_be_helped(const struct order *order, struct pflow_cut cut, u16 level)
 {
-	return level > cut.level && order->n && order->level[0] < beneath(level);
+	return level > cut.level && order->n && order->level[0] < level_beneath(level);
 }
 
 /*
  * Of those that are harmed the most important counts, not who loses most: whatever is shed for
  * the latter may be too little for the former, who must not be left waiting.
  */
-static void worst_of(struct harm *worst, u32 share, u16 level, enum filter_outcome cause)
+static void harm_keep_worst(struct harm *worst, u32 share, u16 level, enum filter_outcome cause)
 {
 	if (share <= LOSS_BEARABLE || (worst->share && level < worst->level))
 		return;
@@ -73,18 +73,24 @@ static void worst_of(struct harm *worst, u32 share, u16 level, enum filter_outco
 }
 
 /* A share of time, on the scale of packets. */
-static u32 as_loss(u32 share, u32 bearable)
+static u32 share_as_loss(u32 share, u32 bearable)
 {
 	return min_t(u64, div_u64((u64)share * LOSS_BEARABLE, bearable), PFLOW_ONE);
 }
 
-static u32 share_of(u64 part_ns, u32 whole_us)
+static u32 time_share_of(u64 part_ns, u32 whole_us)
 {
 	return min_t(u64, div_u64(div_u64(part_ns, NSEC_PER_USEC) * PFLOW_ONE, whole_us),
 		     PFLOW_ONE);
 }
 
-static u32 awake_share(const struct pflow_thread *thread)
+/* A decaying mean: a quarter of it is the last sample. */
+static u32 mean_step(u32 mean, u32 sample)
+{
+	return mean - mean / 4 + sample / 4;
+}
+
+static u32 thread_awake_share(const struct pflow_thread *thread)
 {
 	return min(READ_ONCE(thread->wait) + READ_ONCE(thread->run), PFLOW_ONE);
 }

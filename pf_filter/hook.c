@@ -44,7 +44,7 @@ static const char * const outcome_names[FILTER_OUTCOMES] = {
 };
 
 /* Count what becomes of a packet, or would; is it to be dropped? */
-static bool filter_drops(const struct filter_packet *packet, enum filter_outcome outcome)
+static bool filter_outcome_drops(const struct filter_packet *packet, enum filter_outcome outcome)
 {
 	if (outcome < FILTER_PASS &&
 	    READ_ONCE(filter_knobs[FILTER_KNOB_MODE].value) == FILTER_MODE_OBSERVE) {
@@ -57,14 +57,14 @@ static bool filter_drops(const struct filter_packet *packet, enum filter_outcome
 
 /* All that can happen to a packet, as one function: see packet.c. */
 static noinline __flatten unsigned int
-filter_watched(struct sk_buff *skb, const struct nf_hook_state *state)
+filter_handle_packet(struct sk_buff *skb, const struct nf_hook_state *state)
 {
 	struct filter_packet packet = { .skb = skb, .packets = 1 };
 	enum filter_outcome outcome = filter_classify(&packet, state);
 
 	if (outcome == FILTER_PASS)
 		outcome = filter_judge(&packet);
-	if (!filter_drops(&packet, outcome))
+	if (!filter_outcome_drops(&packet, outcome))
 		return NF_ACCEPT;
 	filter_drop(&packet, outcome);
 	return NF_STOLEN;
@@ -74,18 +74,18 @@ static unsigned int filter_hook(void *priv, struct sk_buff *skb, const struct nf
 {
 	if (likely(!this_cpu_read(pflow_load.watch)))
 		return NF_ACCEPT;
-	return filter_watched(skb, state);
+	return filter_handle_packet(skb, state);
 }
 
 /**
- * filter_looks() - what looking at a CPU's packets came to
+ * filter_count_looks() - what looking at a CPU's packets came to
  * @cpu: which
  * @dropped: filled in: dropped early, or would have been
  * @passed: filled in: judged and let through
  *
  * Context: any.
  */
-void filter_looks(int cpu, u64 *dropped, u64 *passed)
+void filter_count_looks(int cpu, u64 *dropped, u64 *passed)
 {
 	unsigned int i;
 
@@ -119,11 +119,11 @@ static unsigned int filter_net_id;
 static DEFINE_MUTEX(hooks_lock);
 static bool hooks_wanted;
 
-/* Under hooks_lock. */
-static void net_hook(struct net *net, bool on)
+static void net_set_hooked(struct net *net, bool on)
 {
 	struct filter_net *ours = net_generic(net, filter_net_id);
 
+	lockdep_assert_held(&hooks_lock);
 	if (ours->hooked == on)
 		return;
 	if (!on)
@@ -133,31 +133,31 @@ static void net_hook(struct net *net, bool on)
 	ours->hooked = on;
 }
 
-static int net_start(struct net *net)
+static int filter_net_init(struct net *net)
 {
 	mutex_lock(&hooks_lock);
-	net_hook(net, hooks_wanted);
+	net_set_hooked(net, hooks_wanted);
 	mutex_unlock(&hooks_lock);
 	return 0;
 }
 
-static void net_stop(struct net *net)
+static void filter_net_exit(struct net *net)
 {
 	mutex_lock(&hooks_lock);
-	net_hook(net, false);
+	net_set_hooked(net, false);
 	mutex_unlock(&hooks_lock);
 }
 
 /* The kernel waits for a grace period after it. */
-static void net_going(struct net *net)
+static void filter_net_pre_exit(struct net *net)
 {
 	filter_trails_forget_net(net);
 }
 
 static struct pernet_operations net_ops = {
-	.init = net_start,
-	.pre_exit = net_going,
-	.exit = net_stop,
+	.init = filter_net_init,
+	.pre_exit = filter_net_pre_exit,
+	.exit = filter_net_exit,
 	.id = &filter_net_id,
 	.size = sizeof(struct filter_net),
 };
@@ -179,7 +179,7 @@ void filter_hook_watch(bool on)
 	if (on || hooks_wanted) {
 		down_read(&net_rwsem);
 		for_each_net(net)
-			net_hook(net, on);
+			net_set_hooked(net, on);
 		up_read(&net_rwsem);
 		WRITE_ONCE(hooks_wanted, on);
 	}
@@ -219,7 +219,7 @@ void filter_hook_teardown(void)
 }
 
 /* Of all CPUs, a counter that is at @counter on each. */
-static u64 sum_of(const u64 __percpu *counter)
+static u64 counter_sum(const u64 __percpu *counter)
 {
 	u64 sum = 0;
 	int cpu;
@@ -238,13 +238,14 @@ static u64 sum_of(const u64 __percpu *counter)
 void filter_hook_status(struct seq_file *m)
 {
 	seq_printf(m, "dropped: %llu for an overflowing receive queue, %llu for a harmed receiver, %llu for a full socket\n",
-		   sum_of(&outcomes[FILTER_DROP_OVERLOAD]),
-		   sum_of(&outcomes[FILTER_DROP_HARM]), sum_of(&outcomes[FILTER_DROP_FULL]));
+		   counter_sum(&outcomes[FILTER_DROP_OVERLOAD]),
+		   counter_sum(&outcomes[FILTER_DROP_HARM]),
+		   counter_sum(&outcomes[FILTER_DROP_FULL]));
 	if (READ_ONCE(filter_knobs[FILTER_KNOB_MODE].value) == FILTER_MODE_OBSERVE)
 		seq_printf(m, "observed: would have dropped %llu, %llu, %llu\n",
-			   sum_of(&observed[PFLOW_DROP_OVERLOAD]),
-			   sum_of(&observed[PFLOW_DROP_HARM]),
-			   sum_of(&observed[PFLOW_DROP_FULL]));
+			   counter_sum(&observed[PFLOW_DROP_OVERLOAD]),
+			   counter_sum(&observed[PFLOW_DROP_HARM]),
+			   counter_sum(&observed[PFLOW_DROP_FULL]));
 }
 
 /**
@@ -261,17 +262,17 @@ void filter_hook_metrics(struct seq_file *m)
 		    "# HELP packetflow_filter_dropped Packets dropped early.\n");
 	for (i = 0; i < PFLOW_DROPS; i++)
 		seq_printf(m, "packetflow_filter_dropped_total{reason=\"%s\"} %llu\n",
-			   outcome_names[i], sum_of(&outcomes[i]));
+			   outcome_names[i], counter_sum(&outcomes[i]));
 	seq_puts(m, "# TYPE packetflow_filter_observed counter\n"
 		    "# HELP packetflow_filter_observed Packets that mode=enforce would have dropped.\n");
 	for (i = 0; i < PFLOW_DROPS; i++)
 		seq_printf(m, "packetflow_filter_observed_total{reason=\"%s\"} %llu\n",
-			   outcome_names[i], sum_of(&observed[i]));
+			   outcome_names[i], counter_sum(&observed[i]));
 	seq_puts(m, "# TYPE packetflow_filter_passed counter\n"
 		    "# HELP packetflow_filter_passed Packets looked at and let through.\n");
 	for (i = FILTER_PASS; i < FILTER_OUTCOMES; i++)
 		seq_printf(m, "packetflow_filter_passed_total{reason=\"%s\"} %llu\n",
-			   outcome_names[i], sum_of(&outcomes[i]));
+			   outcome_names[i], counter_sum(&outcomes[i]));
 	seq_printf(m, "# TYPE packetflow_filter_hooked gauge\n"
 		   "# HELP packetflow_filter_hooked 1 while packets pass the hook.\n"
 		   "packetflow_filter_hooked %u\n", READ_ONCE(hooks_wanted));

@@ -26,7 +26,7 @@
  * Is the receiver at it? A socket that nobody reads overflows too, but not
  * since others take the CPU.
  */
-static bool receiving(const struct pflow_sock *entry)
+static bool entry_is_receiving(const struct pflow_sock *entry)
 {
 	u32 now = jiffies;
 
@@ -35,7 +35,7 @@ static bool receiving(const struct pflow_sock *entry)
 		time_before32(now, READ_ONCE(entry->last_received) + PFLOW_HOLD));
 }
 
-static void note_socket_drops(struct pflow_sock *entry, bool dropping)
+static void entry_note_drops(struct pflow_sock *entry, bool dropping)
 {
 	if (test_bit(PFLOW_SOCK_DS, &entry->flags) == dropping)
 		return;
@@ -46,16 +46,16 @@ static void note_socket_drops(struct pflow_sock *entry, bool dropping)
 }
 
 /* B1 comes first: who is shed anyway needs no look at his socket. */
-static enum filter_outcome judge_rank(const struct filter_packet *packet, u16 level)
+static enum filter_outcome packet_judge_rank(const struct filter_packet *packet, u16 level)
 {
 	if (packet->loopback ||
 	    READ_ONCE(filter_knobs[FILTER_KNOB_SHED].value) == FILTER_SHED_FULL)
 		return FILTER_PASS;
-	return filter_control_ask(packet->entry, level, packet->packets);
+	return filter_control_judge(packet->entry, level, packet->packets);
 }
 
 /* Bytes that can come before the next packet would be dropped. */
-static u32 room_left(const struct sock *sk, u32 truesize)
+static u32 sock_room_left(const struct sock *sk, u32 truesize)
 {
 	u32 taken = pflow_rmem(sk) + truesize;
 	u32 rcvbuf = READ_ONCE(sk->sk_rcvbuf);
@@ -67,9 +67,9 @@ static u32 room_left(const struct sock *sk, u32 truesize)
  * Look how much room there is. More than what the packets passed since the last
  * look have left means that somebody received; that is known without a probe.
  */
-static void measure_room(struct pflow_sock *entry, const struct sock *sk, u32 truesize)
+static void entry_measure_room(struct pflow_sock *entry, const struct sock *sk, u32 truesize)
 {
-	u32 room = room_left(sk, truesize);
+	u32 room = sock_room_left(sk, truesize);
 
 	if (room > READ_ONCE(entry->room) && READ_ONCE(entry->drained) != (u32)jiffies)
 		WRITE_ONCE(entry->drained, (u32)jiffies);
@@ -80,12 +80,12 @@ static void measure_room(struct pflow_sock *entry, const struct sock *sk, u32 tr
  * Other CPUs may take from the same room and pass a few packets too many, which
  * the socket then drops itself; nothing is ever dropped by this.
  */
-static bool fits(const struct pflow_sock *entry, u32 truesize)
+static bool entry_has_room(const struct pflow_sock *entry, u32 truesize)
 {
 	return READ_ONCE(entry->room) >= truesize;
 }
 
-static void take_room(struct pflow_sock *entry, u32 truesize)
+static void entry_take_room(struct pflow_sock *entry, u32 truesize)
 {
 	u32 room = READ_ONCE(entry->room);
 
@@ -96,7 +96,7 @@ static void take_room(struct pflow_sock *entry, u32 truesize)
  * What waits in a buffer is read late, though nothing is lost yet: late if it waits longer than
  * LATE_US at the rate at which packets come. One look in a jiffy is enough.
  */
-static noinline void note_late(const struct filter_packet *packet)
+static noinline void entry_note_late(const struct filter_packet *packet)
 {
 	struct pflow_sock *entry = packet->entry;
 	u64 bytes_per_s = (u64)(packet->truesize / packet->packets) * READ_ONCE(entry->rate);
@@ -123,21 +123,21 @@ static noinline void note_late(const struct filter_packet *packet)
 }
 
 /* B2, and what a full buffer tells of the receiver. */
-static enum filter_outcome judge_socket(const struct filter_packet *packet, u16 level)
+static enum filter_outcome packet_judge_socket(const struct filter_packet *packet, u16 level)
 {
 	struct pflow_sock *entry = packet->entry;
 
-	note_socket_drops(entry, packet->full);
+	entry_note_drops(entry, packet->full);
 	if (READ_ONCE(entry->late_looked) != (u16)jiffies)
-		note_late(packet);
-	if (packet->full && !packet->loopback && receiving(entry))
-		filter_control_harm(entry, level, packet->packets);
+		entry_note_late(packet);
+	if (packet->full && !packet->loopback && entry_is_receiving(entry))
+		filter_control_note_harm(entry, level, packet->packets);
 	if (!packet->full) {
 		/* A frame that is shorter than what its flow was told by: the hook will know. */
 		if (unlikely(packet->truesize > packet->least) && !packet->skb &&
-		    !room_left(packet->sk, packet->truesize))
+		    !sock_room_left(packet->sk, packet->truesize))
 			return FILTER_PASS_UNTRACKED;
-		measure_room(entry, packet->sk, packet->least);
+		entry_measure_room(entry, packet->sk, packet->least);
 		return FILTER_PASS;
 	}
 	if (READ_ONCE(entry->room))
@@ -161,21 +161,21 @@ static enum filter_outcome filter_judge(struct filter_packet *packet)
 	pflow_sock_arrival(entry, packet->packets);
 	if (!this_cpu_read(pflow_load.pressed)) {
 		if (packet->sk)
-			note_socket_drops(entry, packet->full);
+			entry_note_drops(entry, packet->full);
 		return FILTER_PASS;
 	}
 	if (filter_exempt(packet->local_port, packet->remote_port, READ_ONCE(entry->rate)))
 		return FILTER_PASS_EXEMPT;
 
 	level = filter_level(entry);
-	outcome = judge_rank(packet, level);
+	outcome = packet_judge_rank(packet, level);
 	if (outcome != FILTER_PASS)
 		return outcome;
 	/* What a super-packet takes is not known beforehand. */
-	if (!packet->sk && packet->packets == 1 && fits(entry, packet->truesize)) {
-		take_room(entry, packet->truesize);
+	if (!packet->sk && packet->packets == 1 && entry_has_room(entry, packet->truesize)) {
+		entry_take_room(entry, packet->truesize);
 		return FILTER_PASS;
 	}
-	outcome = packet->sk ? FILTER_PASS : filter_look(packet);
-	return outcome == FILTER_PASS ? judge_socket(packet, level) : outcome;
+	outcome = packet->sk ? FILTER_PASS : filter_find_sock(packet);
+	return outcome == FILTER_PASS ? packet_judge_socket(packet, level) : outcome;
 }

@@ -7,7 +7,7 @@
  * wait for its turn now and then. Others are shed for it while it loses less for that, not while
  * it waits less.
  *
- * Context: harm_note() in softirq, on the CPU where a packet arrives; the rest by the
+ * Context: victims_note_loss() in softirq, on the CPU where a packet arrives; the rest by the
  * controllers' tick.
  */
 #define VICTIMS		16	/* losing receivers that are watched, on each CPU */
@@ -46,7 +46,7 @@ struct victim {
 	bool shed_for;
 };
 
-static struct victim *victim_slot(struct victim *victims, u16 level)
+static struct victim *victim_find_slot(struct victim *victims, u16 level)
 {
 	struct victim *lowest = NULL;
 	unsigned int i;
@@ -71,7 +71,7 @@ static void victim_enter(struct victim *victims, struct pflow_sock *entry, u16 l
 	for (i = 0; i < VICTIMS; i++)
 		if (READ_ONCE(victims[i].sk) == entry->sk)
 			return;
-	victim = victim_slot(victims, level);
+	victim = victim_find_slot(victims, level);
 	if (!victim)
 		return;
 	WRITE_ONCE(victim->cookie, entry->cookie);
@@ -89,14 +89,14 @@ static void victim_enter(struct victim *victims, struct pflow_sock *entry, u16 l
 }
 
 /**
- * harm_note() - a receiver loses packets
+ * victims_note_loss() - a receiver loses packets
  * @victims: of the CPU that it runs on
  * @entry: the receiver
  * @level: its level
  * @packets: how many
  */
-static void harm_note(struct victim *victims, struct pflow_sock *entry, u16 level,
-		      unsigned int packets)
+static void victims_note_loss(struct victim *victims, struct pflow_sock *entry, u16 level,
+			      unsigned int packets)
 {
 	WRITE_ONCE(entry->lost, READ_ONCE(entry->lost) + packets);
 	victim_enter(victims, entry, level, packets);
@@ -113,14 +113,14 @@ static bool victims_any(const struct victim *victims)
 }
 
 /* The window of a receiver of this rate. */
-static u32 window_us(u32 rate)
+static u32 victim_window_us(u32 rate)
 {
 	u64 us = rate ? div_u64((u64)WINDOW_PACKETS * USEC_PER_SEC, rate) : WINDOW_MOST_US;
 
 	return clamp_t(u64, us, WINDOW_US, WINDOW_MOST_US);
 }
 
-static u32 decayed(u32 count, u32 elapsed_us, u32 memory_us)
+static u32 count_decayed(u32 count, u32 elapsed_us, u32 memory_us)
 {
 	u32 part = div_u64((u64)count * min(elapsed_us, memory_us), memory_us);
 
@@ -128,18 +128,18 @@ static u32 decayed(u32 count, u32 elapsed_us, u32 memory_us)
 }
 
 /* Count what a victim was sent and lost since the last tick; gives the share that it loses. */
-static u32 victim_loss(struct victim *victim, const struct pflow_sock *entry, u32 elapsed_us)
+static u32 victim_count_loss(struct victim *victim, const struct pflow_sock *entry, u32 elapsed_us)
 {
-	u32 memory_us = window_us(READ_ONCE(entry->rate));
+	u32 memory_us = victim_window_us(READ_ONCE(entry->rate));
 	u32 arrived = READ_ONCE(entry->arrived), lost = READ_ONCE(entry->lost);
 	u32 more_arrived = arrived - READ_ONCE(victim->arrived_seen);
 	u32 more_lost = lost - READ_ONCE(victim->lost_seen);
 
 	WRITE_ONCE(victim->arrived_seen, arrived);
 	WRITE_ONCE(victim->lost_seen, lost);
-	arrived = decayed(READ_ONCE(victim->arrived), elapsed_us, memory_us) +
+	arrived = count_decayed(READ_ONCE(victim->arrived), elapsed_us, memory_us) +
 		  (more_arrived << POINT);
-	lost = decayed(READ_ONCE(victim->lost), elapsed_us, memory_us) + (more_lost << POINT);
+	lost = count_decayed(READ_ONCE(victim->lost), elapsed_us, memory_us) + (more_lost << POINT);
 	WRITE_ONCE(victim->arrived, arrived);
 	WRITE_ONCE(victim->lost, lost);
 	if (more_lost)
@@ -154,11 +154,12 @@ static u32 victim_loss(struct victim *victim, const struct pflow_sock *entry, u3
 }
 
 /* Follow how much of the time a victim's receiver is awake. */
-static void note_awake(struct victim *victim, const struct pflow_thread *thread, u32 elapsed_us)
+static void victim_note_awake(struct victim *victim, const struct pflow_thread *thread,
+			      u32 elapsed_us)
 {
 	u32 before = READ_ONCE(victim->awake);
 	u32 of_us = min(READ_ONCE(victim->awake_us) + elapsed_us, AWAKE_US);
-	s64 step = ((s64)awake_share(thread) - before) * min(elapsed_us, of_us);
+	s64 step = ((s64)thread_awake_share(thread) - before) * min(elapsed_us, of_us);
 
 	WRITE_ONCE(victim->awake, before + (s32)div_s64(step, of_us));
 	WRITE_ONCE(victim->awake_us, of_us);
@@ -168,31 +169,31 @@ static void note_awake(struct victim *victim, const struct pflow_thread *thread,
  * Does the receiver lose for want of CPU? While others are shed for it, it waits less, which
  * says nothing: whether it loses less does.
  */
-static bool kept_from_running(const struct victim *victim, const struct pflow_thread *thread,
-			      struct pflow_cut cut)
+static bool victim_kept_from_running(const struct victim *victim, const struct pflow_thread *thread,
+				     struct pflow_cut cut)
 {
-	if (min(awake_share(thread), READ_ONCE(victim->awake)) < AWAKE)
+	if (min(thread_awake_share(thread), READ_ONCE(victim->awake)) < AWAKE)
 		return false;
 	return READ_ONCE(thread->wait) >= KEPT_FROM ||
 	       ((cut.level || cut.share) && READ_ONCE(victim->shed_for));
 }
 
 /* The same for the controller. Of who is not known yet it is assumed. */
-static bool to_be_shed_for(struct victim *victim, const struct pflow_thread *thread,
-			   struct pflow_cut cut, u32 elapsed_us)
+static bool victim_must_be_shed_for(struct victim *victim, const struct pflow_thread *thread,
+				    struct pflow_cut cut, u32 elapsed_us)
 {
 	bool kept;
 
 	if (!thread)
 		return true;
-	note_awake(victim, thread, elapsed_us);
-	kept = kept_from_running(victim, thread, cut);
+	victim_note_awake(victim, thread, elapsed_us);
+	kept = victim_kept_from_running(victim, thread, cut);
 	WRITE_ONCE(victim->shed_for, kept);
 	return kept;
 }
 
 /* Of the time that a receiver did not run, how much it slept, having caught up. */
-static u32 slept(const struct pflow_thread *thread)
+static u32 thread_slept(const struct pflow_thread *thread)
 {
 	u32 wait, awake;
 
@@ -206,15 +207,15 @@ static u32 slept(const struct pflow_thread *thread)
 }
 
 /* The thread that receives for an entry, as far as it is known. */
-static const struct pflow_thread *thread_of(const struct pflow_sock *entry)
+static const struct pflow_thread *entry_thread(const struct pflow_sock *entry)
 {
 	const struct pflow_thread *thread = pflow_thread_find(READ_ONCE(entry->pid));
 
 	return thread && READ_ONCE(thread->born) == READ_ONCE(entry->born) ? thread : NULL;
 }
 
-static void worst_loss(struct harm *worst, struct victim *victims, int cpu,
-		       const struct order *order, struct pflow_cut cut, u32 elapsed_us)
+static void harm_weigh_losses(struct harm *worst, struct victim *victims, int cpu,
+			      const struct order *order, struct pflow_cut cut, u32 elapsed_us)
 {
 	u32 spare = PFLOW_ONE;
 	bool any = false;
@@ -231,7 +232,7 @@ static void worst_loss(struct harm *worst, struct victim *victims, int cpu,
 		if (!sk)
 			continue;
 		entry = pflow_sock_find_as(sk, READ_ONCE(victim->cookie));
-		thread = entry ? thread_of(entry) : NULL;
+		thread = entry ? entry_thread(entry) : NULL;
 		/* Of one that has gone to another CPU what it loses there counts there. */
 		if (!entry || (thread && !pflow_thread_on(thread, cpu))) {
 			WRITE_ONCE(victim->sk, NULL);
@@ -239,13 +240,13 @@ static void worst_loss(struct harm *worst, struct victim *victims, int cpu,
 		}
 		level = filter_level(entry);
 		WRITE_ONCE(victim->level, level);
-		loss = victim_loss(victim, entry, elapsed_us);
-		if (!to_be_helped(order, cut, level))
+		loss = victim_count_loss(victim, entry, elapsed_us);
+		if (!harm_can_be_helped(order, cut, level))
 			continue;
-		spare = min(spare, slept(thread));
+		spare = min(spare, thread_slept(thread));
 		any = true;
-		if (to_be_shed_for(victim, thread, cut, elapsed_us))
-			worst_of(worst, loss, level, FILTER_DROP_HARM);
+		if (victim_must_be_shed_for(victim, thread, cut, elapsed_us))
+			harm_keep_worst(worst, loss, level, FILTER_DROP_HARM);
 	}
 	if (any)
 		worst->spare = spare;

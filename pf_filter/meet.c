@@ -23,11 +23,12 @@ enum meeting {
 
 static struct tag *tag_find(struct trail *trail, const struct filter_packet *packet)
 {
-	struct tag *found = tag_at(trail, packet->skb), tag;
+	struct tag *found = trail_tag_at(trail, packet->skb), tag;
 
+	lockdep_assert_held(&trail->lock);
 	if (likely(found->skb != packet->skb))
 		return NULL;
-	tag = tag_of(packet);
+	tag = packet_tag(packet);
 	return tag_same(found, &tag) ? found : NULL;
 }
 
@@ -38,7 +39,7 @@ static noinline enum meeting trail_meet(const struct filter_packet *packet)
 
 	if (!spin_trylock(&trail->lock))
 		return MET_FIRST;
-	if (leads_to(trail, packet) && trail->outer != packet->net) {
+	if (trail_leads_to(trail, packet) && trail->outer != packet->net) {
 		if (tag_find(trail, packet))
 			met = MET_TRACED;
 		else if (trail->home == packet->net && trail_known(trail))
@@ -62,10 +63,10 @@ static enum meeting filter_meet(const struct filter_packet *packet)
 }
 
 /**
- * filter_arrived() - a traced packet has a receiver here
+ * filter_confirm_trail() - a traced packet has a receiver here
  * @packet: traced, and classified
  */
-static noinline void filter_arrived(const struct filter_packet *packet)
+static noinline void filter_confirm_trail(const struct filter_packet *packet)
 {
 	const struct sk_buff *skb = packet->skb;
 	struct trail *trail = trail_of(packet);
@@ -73,7 +74,7 @@ static noinline void filter_arrived(const struct filter_packet *packet)
 
 	if (!spin_trylock(&trail->lock))
 		return;
-	tag = leads_to(trail, packet) ? tag_find(trail, packet) : NULL;
+	tag = trail_leads_to(trail, packet) ? tag_find(trail, packet) : NULL;
 	if (!tag)
 		goto out;
 	tag->skb = NULL;
@@ -81,7 +82,7 @@ static noinline void filter_arrived(const struct filter_packet *packet)
 	if (inet_sdif(skb) || !check_net(packet->net))
 		goto out;
 	trail->home = packet->net;
-	trail->home_routes = routes_of(packet->net, packet->v4);
+	trail->home_routes = net_routes(packet->net, packet->v4);
 	trail->iif = skb->skb_iif;
 	trail->confirmed = jiffies;
 	trail->ethernet = skb->dev->type == ARPHRD_ETHER && skb_mac_header_was_set(skb);

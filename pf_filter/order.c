@@ -5,7 +5,7 @@
  * A level is in use on the CPU where its packets arrive and on the one where its receivers
  * run; there each may be shed. What arrives is counted on its own CPU alone, by plain stores.
  *
- * Context: order_note() in softirq, for each packet that rank may shed; the rest by the
+ * Context: level_note_packet() in softirq, for each packet that rank may shed; the rest by the
  * controllers' tick.
  */
 #include "../common/compat/compat.h"
@@ -46,7 +46,7 @@ struct order {
 	u32 passed[PFLOW_LEVELS];
 };
 
-static void order_note(struct level *level, u32 rate)
+static void level_note_packet(struct level *level, u32 rate)
 {
 	u32 now = jiffies;
 
@@ -68,7 +68,7 @@ static bool level_in_use(const struct level *level, u32 now)
  * A receiver that is elected, or no longer, leaves its level for the other of its rank. A cut
  * that stood on the empty one would shed nobody. Packets that arrive on another CPU count, too.
  */
-static bool level_left(const struct level *levels, unsigned int i, u32 now)
+static bool level_was_left(const struct level *levels, unsigned int i, u32 now)
 {
 	const struct level *other = &levels[i ^ 1];
 
@@ -95,7 +95,7 @@ static void order_take(struct order *order, struct level *levels, u32 now)
 			level->passed_seen = passed;
 			continue;
 		}
-		if (!level_left(levels, i, now)) {
+		if (!level_was_left(levels, i, now)) {
 			order->level[order->n] = i;
 			order->passed[order->n++] = passed - level->passed_seen;
 		}
@@ -141,7 +141,7 @@ static u32 order_passed_below(const struct order *order, u16 level)
  * Where shedding for those of a level ends: below all of their rank. One that is elected now
  * is not in a moment, and must not be shed for what it had itself; nor are its equals.
  */
-static u16 beneath(u16 level)
+static u16 level_beneath(u16 level)
 {
 	return round_down(level, 2);
 }

@@ -63,19 +63,19 @@ struct flow {
 
 static DEFINE_PER_CPU(struct flow [1 << SLOT_BITS], flows);
 
-static u32 ports_of(const struct filter_packet *packet)
+static u32 packet_ports(const struct filter_packet *packet)
 {
 	return (u32)packet->remote_port << 16 | packet->local_port;
 }
 
-static struct flow *slot_of(const struct filter_packet *packet)
+static struct flow *flow_slot(const struct filter_packet *packet)
 {
-	u32 key = (__force u32)ip_hdr(packet->skb)->saddr ^ ports_of(packet);
+	u32 key = (__force u32)ip_hdr(packet->skb)->saddr ^ packet_ports(packet);
 
 	return &(*this_cpu_ptr(&flows))[hash_32(key, SLOT_BITS)];
 }
 
-static bool usable(const struct filter_packet *packet)
+static bool packet_may_be_recalled(const struct filter_packet *packet)
 {
 	return !IS_ENABLED(CONFIG_PREEMPT_RT) && packet->v4;
 }
@@ -92,7 +92,7 @@ static void receiver_remember(struct receiver *to, const struct filter_packet *p
 }
 
 /* Is the other namespace still there, and do the routes of IPv4 still lead to it? */
-static bool still_there(const struct receiver *to, const struct net *net)
+static bool receiver_still_there(const struct receiver *to, const struct net *net)
 {
 	return to->epoch == READ_ONCE(trails_epoch) &&
 	       ((u64)rt_genid_ipv4(net) << 32 | (u32)rt_genid_ipv4(to->home)) == to->routes;
@@ -103,7 +103,8 @@ static bool receiver_recall(const struct receiver *to, struct filter_packet *pac
 {
 	if (to->until != (u32)jiffies || to->net != packet->net)
 		return false;
-	if (unlikely(to->home != packet->net) && !(packet->v4 && still_there(to, packet->net)))
+	if (unlikely(to->home != packet->net) &&
+	    !(packet->v4 && receiver_still_there(to, packet->net)))
 		return false;
 	packet->entry = pflow_sock_find_as(to->sk, to->cookie);
 	if (!packet->entry)
@@ -125,13 +126,13 @@ static void filter_remember(struct filter_packet *packet)
 	struct flow *flow;
 
 	packet->lasting = true;
-	if (!usable(packet))
+	if (!packet_may_be_recalled(packet))
 		return;
-	flow = slot_of(packet);
+	flow = flow_slot(packet);
 	receiver_remember(&flow->to, packet);
 	flow->remote = iph->saddr;
 	flow->local = iph->daddr;
-	flow->ports = ports_of(packet);
+	flow->ports = packet_ports(packet);
 	flow->iif = packet->skb->skb_iif;
 }
 
@@ -146,17 +147,17 @@ static bool filter_recall(struct filter_packet *packet)
 	const struct iphdr *iph = ip_hdr(packet->skb);
 	const struct flow *flow;
 
-	if (!usable(packet))
+	if (!packet_may_be_recalled(packet))
 		return false;
-	flow = slot_of(packet);
-	if (flow->ports != ports_of(packet) || flow->remote != iph->saddr ||
+	flow = flow_slot(packet);
+	if (flow->ports != packet_ports(packet) || flow->remote != iph->saddr ||
 	    flow->local != iph->daddr || flow->iif != packet->skb->skb_iif)
 		return false;
 	return receiver_recall(&flow->to, packet);
 }
 
 /**
- * filter_revive() - get hold of a recalled packet's socket
+ * filter_revive_sock() - get hold of a recalled packet's socket
  * @packet: recalled; @sk is filled in if its socket is still there
  *
  * A socket on the kernel's chain for the port is alive, and as UDP sockets are
@@ -165,7 +166,7 @@ static bool filter_recall(struct filter_packet *packet)
  *
  * Return: whether it is there.
  */
-static bool filter_revive(struct filter_packet *packet)
+static bool filter_revive_sock(struct filter_packet *packet)
 {
 	const struct pflow_sock *entry = packet->entry;
 	struct udp_hslot *slot = udp_hashslot(pflow_udp_table(packet->home), packet->home,

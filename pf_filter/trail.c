@@ -98,7 +98,7 @@ static u32 trails_seed;
 static u32 trails_until;	/* jiffies until which there may be any */
 static u32 trails_epoch;	/* changes when any has ended but by routes */
 
-static struct in6_addr local_of(const struct filter_packet *packet)
+static struct in6_addr packet_local(const struct filter_packet *packet)
 {
 	struct in6_addr local;
 
@@ -109,7 +109,7 @@ static struct in6_addr local_of(const struct filter_packet *packet)
 	return local;
 }
 
-static u32 source_of(const struct filter_packet *packet)
+static u32 packet_source(const struct filter_packet *packet)
 {
 	if (packet->v4)
 		return jhash_2words((__force u32)ip_hdr(packet->skb)->saddr,
@@ -119,7 +119,7 @@ static u32 source_of(const struct filter_packet *packet)
 }
 
 /* What a namespace's routes are known by: it changes when they do. */
-static u64 routes_of(struct net *net, bool v4)
+static u64 net_routes(struct net *net, bool v4)
 {
 #if IS_ENABLED(CONFIG_IPV6)
 	if (!v4) {
@@ -132,12 +132,12 @@ static u64 routes_of(struct net *net, bool v4)
 	return rt_genid_ipv4(net);
 }
 
-static u8 hops_of(const struct filter_packet *packet)
+static u8 packet_hops(const struct filter_packet *packet)
 {
 	return packet->v4 ? ip_hdr(packet->skb)->ttl : ipv6_hdr(packet->skb)->hop_limit;
 }
 
-static u8 tos_of(const struct filter_packet *packet)
+static u8 packet_tos(const struct filter_packet *packet)
 {
 	return packet->v4 ? ip_hdr(packet->skb)->tos : 0;
 }
@@ -157,13 +157,13 @@ static struct trail *trail_of(const struct filter_packet *packet)
 	return &trails[hash >> (32 - TRAIL_BITS)];
 }
 
-static bool leads_to(const struct trail *trail, const struct filter_packet *packet)
+static bool trail_leads_to(const struct trail *trail, const struct filter_packet *packet)
 {
 	struct in6_addr local;
 
-	if (!trail->outer || trail->port != packet->local_port || trail->tos != tos_of(packet))
+	if (!trail->outer || trail->port != packet->local_port || trail->tos != packet_tos(packet))
 		return false;
-	local = local_of(packet);
+	local = packet_local(packet);
 	return ipv6_addr_equal(&trail->local, &local);
 }
 
@@ -181,16 +181,17 @@ static void trail_end(struct trail *trail)
 
 static void trail_begin(struct trail *trail, const struct filter_packet *packet)
 {
+	lockdep_assert_held(&trail->lock);
 	trail_end(trail);
 	trail->outer = packet->net;
-	trail->local = local_of(packet);
+	trail->local = packet_local(packet);
 	trail->port = packet->local_port;
-	trail->tos = tos_of(packet);
+	trail->tos = packet_tos(packet);
 	trail->began = jiffies;
-	trail->traced = (u32)jiffies - CONFIRM_EVERY - 1;
+	trail->traced = pflow_stamp_past(CONFIRM_EVERY);
 }
 
-static struct tag tag_of(const struct filter_packet *packet)
+static struct tag packet_tag(const struct filter_packet *packet)
 {
 	const struct sk_buff *skb = packet->skb;
 	unsigned int header = packet->v4 ? sizeof(struct iphdr) : sizeof(struct ipv6hdr);
@@ -200,16 +201,16 @@ static struct tag tag_of(const struct filter_packet *packet)
 
 	return (struct tag){
 		.skb = skb,
-		.source = source_of(packet),
+		.source = packet_source(packet),
 		.id = packet->v4 ? ip_hdr(skb)->id : 0,
 		.check = uh ? uh->check : 0,
 		.length = uh ? uh->len : 0,
-		.hops = hops_of(packet),
+		.hops = packet_hops(packet),
 	};
 }
 
 /* Where a packet's tag is, or would be. */
-static struct tag *tag_at(struct trail *trail, const struct sk_buff *skb)
+static struct tag *trail_tag_at(struct trail *trail, const struct sk_buff *skb)
 {
 	return &trail->tags[hash_ptr(skb, TAG_BITS)];
 }
@@ -263,8 +264,8 @@ void filter_trails_forget_net(const struct net *net)
 	trails_changed();
 }
 
-static bool moved(const struct trail *trail, const struct net *net, const struct in6_addr *local,
-		  const u8 *hardware)
+static bool trail_moved(const struct trail *trail, const struct net *net,
+			const struct in6_addr *local, const u8 *hardware)
 {
 	bool same = trail->ethernet && ether_addr_equal(trail->hardware, hardware);
 
@@ -291,7 +292,7 @@ void filter_trails_moved(const struct net *net, const struct in6_addr *local, co
 		return;
 	for (trail = trails; trail < trails + ARRAY_SIZE(trails); trail++) {
 		spin_lock_bh(&trail->lock);
-		if (moved(trail, net, local, hardware)) {
+		if (trail_moved(trail, net, local, hardware)) {
 			trail_end(trail);
 			any = true;
 		}

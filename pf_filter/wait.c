@@ -13,7 +13,7 @@
 #define WAIT_LEAST	(PFLOW_ONE / 500)
 #define WAIT_BEGINS	(PFLOW_ONE / 8)	/* run times may count softirqs, too */
 
-static bool receives_datagrams(const struct pflow_thread *thread, int cpu)
+static bool thread_receives_datagrams(const struct pflow_thread *thread, int cpu)
 {
 	return pflow_thread_on(thread, cpu) && pflow_lately(READ_ONCE(thread->datagrams_at));
 }
@@ -59,8 +59,8 @@ static u32 receivers_run(u8 rank)
  * What shedding all below a level would still give back, 0..65536. Before shedding begins a few
  * packets are none: beside a few of a bulk transfer, of 64 KiB each, they would seem to cost much.
  */
-static u32 to_be_saved(const struct usage *usage, const struct order *order, u16 level,
-		       bool begun)
+static u32 shedding_would_save(const struct usage *usage, const struct order *order, u16 level,
+			       bool begun)
 {
 	u32 passed = order_passed_below(order, level);
 	u64 saved = 0;
@@ -73,7 +73,7 @@ static u32 to_be_saved(const struct usage *usage, const struct order *order, u16
 	for (i = 0; i < PFLOW_THREADS; i++) {
 		const struct pflow_thread *thread = &pflow_threads[i];
 
-		if (receives_datagrams(thread, usage->cpu) &&
+		if (thread_receives_datagrams(thread, usage->cpu) &&
 		    pflow_level(READ_ONCE(thread->rank), false) < level)
 			saved += READ_ONCE(thread->run);
 	}
@@ -84,15 +84,15 @@ static u32 to_be_saved(const struct usage *usage, const struct order *order, u16
  * Does waiting keep this thread from what it is asked for? Who reads datagrams late and sleeps
  * is slow by itself.
  */
-static bool waiting_tells(const struct pflow_thread *thread)
+static bool thread_waiting_tells(const struct pflow_thread *thread)
 {
 	return pflow_lately(READ_ONCE(thread->streams_at)) ||
 	       (pflow_within(READ_ONCE(thread->late_at), PFLOW_LATE_SEEN) &&
-		awake_share(thread) >= AWAKE);
+		thread_awake_share(thread) >= AWAKE);
 }
 
-static void worst_wait(struct harm *worst, const struct usage *usage, const struct order *order,
-		       struct pflow_cut cut)
+static void harm_weigh_waits(struct harm *worst, const struct usage *usage,
+			     const struct order *order, struct pflow_cut cut)
 {
 	bool begun = cut.level || cut.share;
 	unsigned int i;
@@ -104,19 +104,19 @@ static void worst_wait(struct harm *worst, const struct usage *usage, const stru
 		u32 bearable = max(READ_ONCE(thread->run) / WAIT_BEARABLE, WAIT_LEAST);
 
 		if (!pflow_thread_on(thread, usage->cpu) || wait <= bearable ||
-		    !to_be_helped(order, cut, level) || !waiting_tells(thread))
+		    !harm_can_be_helped(order, cut, level) || !thread_waiting_tells(thread))
 			continue;
 		/* Idle moments in between are none that it could use. */
 		if (wait > KEPT_FROM)
 			worst->spare = 0;
 		/* What all may have at the floor is not to be saved. */
 		if (pflow_cut_reach(cut, order->level, order->n) >=
-		    order_most_below(order, beneath(level)))
+		    order_most_below(order, level_beneath(level)))
 			continue;
-		wait = min(wait, to_be_saved(usage, order, level, begun));
+		wait = min(wait, shedding_would_save(usage, order, level, begun));
 		/* A little is left alone until it is more; what is shed is shed to the end. */
 		if (!begun && wait < WAIT_BEGINS)
 			continue;
-		worst_of(worst, as_loss(wait, bearable), level, FILTER_DROP_HARM);
+		harm_keep_worst(worst, share_as_loss(wait, bearable), level, FILTER_DROP_HARM);
 	}
 }

@@ -86,7 +86,7 @@ static struct wire *wire_slot(const struct wire_key *key)
 	return this_cpu_ptr(wires) + hash_32(hash, WIRE_BITS);
 }
 
-static bool wire_is(const struct wire *wire, const struct wire_key *key)
+static bool wire_matches(const struct wire *wire, const struct wire_key *key)
 {
 	const struct wire_key *known = &wire->key;
 
@@ -97,7 +97,7 @@ static bool wire_is(const struct wire *wire, const struct wire_key *key)
 }
 
 /* The flow of a packet at the hook as it came on the wire, before it was translated. */
-static bool wire_of(const struct filter_packet *packet, struct wire_key *key)
+static bool wire_read_key(const struct filter_packet *packet, struct wire_key *key)
 {
 	const struct sk_buff *skb = packet->skb;
 
@@ -136,19 +136,19 @@ static noinline struct wire *wire_find(const struct filter_packet *packet)
 	struct wire_key key;
 	struct wire *wire;
 
-	if (!wire_of(packet, &key))
+	if (!wire_read_key(packet, &key))
 		return NULL;
 	wire = wire_slot(&key);
-	return wire_is(wire, &key) ? wire : NULL;
+	return wire_matches(wire, &key) ? wire : NULL;
 }
 
 /**
- * filter_shown() - has a driver shown this packet's flow?
+ * filter_find_wire() - has a driver shown this packet's flow?
  * @packet: parsed
  *
  * Return: what is kept of it, or NULL.
  */
-static struct wire *filter_shown(const struct filter_packet *packet)
+static struct wire *filter_find_wire(const struct filter_packet *packet)
 {
 	if (likely((u32)jiffies - this_cpu_read(frames_at) > SHOWN_FOR))
 		return NULL;
@@ -158,12 +158,12 @@ static struct wire *filter_shown(const struct filter_packet *packet)
 static u64 judged_mark;	/* a number that no other program's is */
 
 /**
- * filter_judged() - was this packet judged in the driver?
+ * filter_was_judged() - was this packet judged in the driver?
  * @skb: its buffer
  *
  * Return: whether it was.
  */
-static bool filter_judged(const struct sk_buff *skb)
+static bool filter_was_judged(const struct sk_buff *skb)
 {
 	return unlikely(skb_metadata_len(skb) == sizeof(judged_mark)) &&
 	       !memcmp(skb_metadata_end(skb) - sizeof(judged_mark), &judged_mark,
@@ -171,11 +171,11 @@ static bool filter_judged(const struct sk_buff *skb)
 }
 
 /**
- * filter_teach() - tell the driver whose a flow is, for the rest of the jiffy
+ * filter_teach_driver() - tell the driver whose a flow is, for the rest of the jiffy
  * @wire: of the flow; NULL: not shown
  * @packet: one of it, classified
  */
-static void filter_teach(struct wire *wire, const struct filter_packet *packet)
+static void filter_teach_driver(struct wire *wire, const struct filter_packet *packet)
 {
 	if (!wire || !packet->lasting)
 		return;
@@ -195,7 +195,7 @@ static int wires_setup(void)
 	if (!wires)
 		return -ENOMEM;
 	for_each_possible_cpu(cpu)
-		per_cpu(frames_at, cpu) = (u32)jiffies - SHOWN_FOR - 1;
+		per_cpu(frames_at, cpu) = pflow_stamp_past(SHOWN_FOR);
 	return 0;
 }
 

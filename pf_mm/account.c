@@ -22,6 +22,7 @@ DEFINE_PER_CPU(unsigned long, grants_not_pooled);	/* refused as the pool was emp
  */
 s64 grants_left(void)
 {
+	lockdep_assert_held(&grants_lock);
 	return mm_budget() - grant_counts.granted;
 }
 
@@ -35,6 +36,7 @@ s64 grants_left(void)
  */
 bool grant_resize(struct mm_grant *grant, u32 to)
 {
+	lockdep_assert_held(&grants_lock);
 	to = size_set(grant, to);
 	if (!to)
 		return false;
@@ -62,6 +64,7 @@ void grant_give(struct mm_grant *grant, u32 to, enum mm_given why)
 {
 	u32 before = grant->size;
 
+	lockdep_assert_held(&grants_lock);
 	to = max(min(to, grant->goal), grant->own);
 	if (to < before && grant_resize(grant, to) && grant->size < before)
 		grant_counts.given[why]++;
@@ -80,6 +83,7 @@ void grant_grows(const struct mm_grant *grant, bool on)
 {
 	struct pflow_sock *entry;
 
+	lockdep_assert_held(&grants_lock);
 	rcu_read_lock();
 	entry = pflow_sock_find(grant->sk);
 	if (entry && test_bit(PFLOW_SOCK_GROWS, &entry->flags) != on) {
@@ -100,6 +104,7 @@ void grant_grows(const struct mm_grant *grant, bool on)
  */
 void grant_refused(struct mm_grant *grant, enum mm_refusal why)
 {
+	lockdep_assert_held(&grants_lock);
 	grant_counts.refused[why]++;
 	grant->stuck = why != REFUSED_BUDGET;
 	WRITE_ONCE(grant->wanted, 0);

@@ -23,7 +23,7 @@
 static bool stopping;
 
 /* Is it over with this grant? Return: why, or -1. */
-static int over(const struct mm_grant *grant, const struct pflow_sock *entry)
+static int grant_why_over(const struct mm_grant *grant, const struct pflow_sock *entry)
 {
 	const struct sock *sk = grant->sk;
 
@@ -51,23 +51,24 @@ static int over(const struct mm_grant *grant, const struct pflow_sock *entry)
  * Give back its own size. Of TCP not below what it holds and has promised: then the rest
  * follows as that drains, unless there is no time. Return: whether the grant is at its end.
  */
-static bool restore(struct mm_grant *grant, enum mm_given why)
+static bool grant_restore(struct mm_grant *grant, enum mm_given why)
 {
 	grant_give(grant, grant->own, why);
 	return stopping || grant->size == grant->own;
 }
 
-static void end(struct mm_grant *grant, enum mm_given why, bool *ended)
+static void grant_end(struct mm_grant *grant, enum mm_given why, bool *ended)
 {
+	lockdep_assert_held(&grants_lock);
 	/* A dead socket's size means nothing, another's choice is not ours to undo. */
-	if (why != GIVEN_CHANGED && !pflow_sock_dead(grant->sk) && !restore(grant, why))
+	if (why != GIVEN_CHANGED && !pflow_sock_dead(grant->sk) && !grant_restore(grant, why))
 		return;
 	grant_forget(grant, why);
 	*ended = true;
 }
 
 /* What TCP used of its window: twice what it received in a round trip. */
-static u32 window_used(struct mm_grant *grant)
+static u32 grant_window_used(struct mm_grant *grant)
 {
 	const struct tcp_sock *tp = tcp_sk(grant->sk);
 	u64 now = local_clock();
@@ -88,10 +89,10 @@ static u32 window_used(struct mm_grant *grant)
 }
 
 /* The most that it needed in a period. Return: whether one has passed. */
-static bool needed_lately(struct mm_grant *grant, u32 *most)
+static bool grant_roll_period(struct mm_grant *grant, u32 *most)
 {
 	u32 used = grant->udp ? pflow_rmem(grant->sk) :
-		   max_t(u32, atomic_read(&grant->sk->sk_rmem_alloc), window_used(grant));
+		   max_t(u32, atomic_read(&grant->sk->sk_rmem_alloc), grant_window_used(grant));
 
 	grant_note_used(grant, used);
 	if (time_before32((u32)jiffies, grant->rolled + UNUSED_FOR))
@@ -102,8 +103,8 @@ static bool needed_lately(struct mm_grant *grant, u32 *most)
 	return true;
 }
 
-/* Look after one: under the locks. */
-static void attend(struct mm_grant *grant, void *data)
+/* Look after one; of TCP under its socket's lock, too. */
+static void grant_attend(struct mm_grant *grant, void *data)
 {
 	bool *ended = data;
 	struct pflow_sock *entry;
@@ -111,18 +112,19 @@ static void attend(struct mm_grant *grant, void *data)
 	bool rolled;
 	int why;
 
+	lockdep_assert_held(&grants_lock);
 	rcu_read_lock();
 	entry = pflow_sock_find(grant->sk);
-	why = over(grant, entry);
+	why = grant_why_over(grant, entry);
 	if (why >= 0) {
-		end(grant, why, ended);
+		grant_end(grant, why, ended);
 		goto out;
 	}
 	WRITE_ONCE(grant->rank, READ_ONCE(entry->rank));
 	most = size_most(grant, grant->rank);
 	if (most < grant->size)
 		grant_give(grant, most, GIVEN_LIMIT);
-	rolled = needed_lately(grant, &needed);
+	rolled = grant_roll_period(grant, &needed);
 	/* Room did not help it. What waits stays. */
 	if (grant_stands(grant))
 		grant_give(grant, grant->own, GIVEN_STANDING);
@@ -138,7 +140,7 @@ out:
 	rcu_read_unlock();
 }
 
-static void release(struct mm_grant *grant)
+static void grant_release(struct mm_grant *grant)
 {
 	sock_put(grant->sk);
 	kfree_rcu(grant, rcu);
@@ -158,27 +160,27 @@ void grants_attend(void)
 		bool ended = false;
 
 		next = grant_next(grant, &chain);
-		grant_with_socket(grant, attend, &ended);
+		grant_with_socket(grant, grant_attend, &ended);
 		if (ended)
-			release(grant);
+			grant_release(grant);
 	}
 }
 
-static void abandon(struct mm_grant *grant, void *data)
+static void grant_abandon(struct mm_grant *grant, void *data)
 {
 	size_set_unlocked(grant);
 	grant_forget(grant, GIVEN_STOPPED);
 }
 
-static void abandon_all(void)
+static void grants_abandon(void)
 {
 	struct mm_grant *grant, *next;
 	unsigned int chain;
 
 	for (grant = grant_next(NULL, &chain); grant; grant = next) {
 		next = grant_next(grant, &chain);
-		grant_with_lock(grant, abandon, NULL);
-		release(grant);
+		grant_with_lock(grant, grant_abandon, NULL);
+		grant_release(grant);
 	}
 }
 
@@ -199,6 +201,6 @@ void grants_restore(void)
 		msleep(STOP_APART_MS);
 		grants_attend();
 	}
-	abandon_all();
+	grants_abandon();
 	stopping = false;
 }

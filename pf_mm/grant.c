@@ -86,6 +86,7 @@ struct mm_grant *grant_begin(struct sock *sk, const struct pflow_sock *entry)
 {
 	struct mm_grant *grant;
 
+	lockdep_assert_held(&grants_lock);
 	if (hlist_empty(&pool) || !refcount_inc_not_zero(&sk->sk_refcnt))
 		return NULL;
 	grant = hlist_entry(pool.first, struct mm_grant, node);
@@ -115,6 +116,7 @@ struct mm_grant *grant_begin(struct sock *sk, const struct pflow_sock *entry)
  */
 void grant_forget(struct mm_grant *grant, enum mm_given why)
 {
+	lockdep_assert_held(&grants_lock);
 	grant_grows(grant, false);
 	grant_counts.granted -= grant->size - grant->own;
 	grant_counts.given[why] += grant->size != grant->own;

@@ -14,11 +14,11 @@
 
 #include "mm.h"
 
-/* Under the lock. */
-static struct mm_grant *begin(struct sock *sk, const struct pflow_sock *entry)
+static struct mm_grant *grant_begin_from_pool(struct sock *sk, const struct pflow_sock *entry)
 {
 	struct mm_grant *grant = grant_begin(sk, entry);
 
+	lockdep_assert_held(&grants_lock);
 	/* Once: where there is no memory to be had it tries again by itself. */
 	if (grant)
 		keeper_wake(grants_pooled() == POOL_LOW);
@@ -26,18 +26,19 @@ static struct mm_grant *begin(struct sock *sk, const struct pflow_sock *entry)
 }
 
 /* A window that the program holds well below the buffer is its own wish. */
-static bool clamped(const struct mm_grant *grant)
+static bool grant_is_clamped(const struct mm_grant *grant)
 {
 	return !grant->udp && tcp_sk(grant->sk)->window_clamp <
 			      tcp_win_from_space(grant->sk, grant->goal) / 2;
 }
 
-/* Under the lock; of a TCP socket under its lock too. */
-static void grow(struct mm_grant *grant, const struct pflow_sock *entry)
+/* Of a TCP socket under its lock, too. */
+static void grant_grow(struct mm_grant *grant, const struct pflow_sock *entry)
 {
 	struct sock *sk = grant->sk;
 	u32 most, to;
 
+	lockdep_assert_held(&grants_lock);
 	WRITE_ONCE(grant->retry, (u32)jiffies + 1);
 	if (READ_ONCE(grant->closing) || grant->wanted)
 		return;
@@ -63,7 +64,7 @@ static void grow(struct mm_grant *grant, const struct pflow_sock *entry)
 			      READ_ONCE(grants_relief_us));
 	if (to <= grant->size) {
 		grant_grows(grant, false);
-	} else if (clamped(grant)) {
+	} else if (grant_is_clamped(grant)) {
 		grant_refused(grant, REFUSED_CLAMP);
 	} else if (grant_stands(grant)) {
 		grant_refused(grant, REFUSED_STANDING);
@@ -80,7 +81,7 @@ static void grow(struct mm_grant *grant, const struct pflow_sock *entry)
 	}
 }
 
-static bool udp_fills(const struct mm_grant *grant, const struct sock *sk, u32 used)
+static bool udp_buffer_fills(const struct mm_grant *grant, const struct sock *sk, u32 used)
 {
 	return used > (grant ? READ_ONCE(grant->threshold) :
 		       pflow_size_threshold(READ_ONCE(sk->sk_rcvbuf), 0, 0));
@@ -93,7 +94,7 @@ static bool udp_fills(const struct mm_grant *grant, const struct sock *sk, u32 u
  * rcvq_space.seq. A window that has not opened as far as the buffer would let it is not
  * held back by the buffer.
  */
-static bool tcp_fills(const struct mm_grant *grant, const struct sock *sk)
+static bool tcp_buffer_fills(const struct mm_grant *grant, const struct sock *sk)
 {
 	const struct tcp_sock *tp = tcp_sk(sk);
 	u32 size = grant ? READ_ONCE(grant->goal) : READ_ONCE(sk->sk_rcvbuf);
@@ -107,7 +108,7 @@ static bool tcp_fills(const struct mm_grant *grant, const struct sock *sk)
 }
 
 /* Counts what was queued, too. */
-static bool fills(struct mm_grant *grant, const struct sock *sk, unsigned int packets)
+static bool buffer_fills(struct mm_grant *grant, const struct sock *sk, unsigned int packets)
 {
 	/* Who had no room for a packet fills, whatever is in it. */
 	if (!packets)
@@ -118,9 +119,9 @@ static bool fills(struct mm_grant *grant, const struct sock *sk, unsigned int pa
 
 		if (grant)
 			grant_count(grant, used, packets);
-		return udp_fills(grant, sk, used);
+		return udp_buffer_fills(grant, sk, used);
 	}
-	if (!tcp_fills(grant, sk))
+	if (!tcp_buffer_fills(grant, sk))
 		return false;
 	if (grant)
 		WRITE_ONCE(grant->peak, max(READ_ONCE(grant->peak), READ_ONCE(grant->goal)));
@@ -128,7 +129,7 @@ static bool fills(struct mm_grant *grant, const struct sock *sk, unsigned int pa
 }
 
 /* A grant is made where there is none. */
-static void relieve(struct sock *sk, const struct mm_grant *grant)
+static void buffer_grow(struct sock *sk, const struct mm_grant *grant)
 {
 	const struct pflow_sock *entry = pflow_sock_find(sk);
 	struct mm_grant *found;
@@ -146,9 +147,9 @@ static void relieve(struct sock *sk, const struct mm_grant *grant)
 		return;
 	}
 	raw_spin_lock_irqsave(&grants_lock, irq);
-	found = grant_find(sk) ?: begin(sk, entry);
+	found = grant_find(sk) ?: grant_begin_from_pool(sk, entry);
 	if (found)
-		grow(found, entry);
+		grant_grow(found, entry);
 	raw_spin_unlock_irqrestore(&grants_lock, irq);
 }
 
@@ -169,8 +170,8 @@ void grant_fills(struct sock *sk, unsigned int packets)
 
 	rcu_read_lock();
 	grant = grant_find(sk);
-	if (fills(grant, sk, packets) &&
+	if (buffer_fills(grant, sk, packets) &&
 	    !(grant && time_before32((u32)jiffies, READ_ONCE(grant->retry))))
-		relieve(sk, grant);
+		buffer_grow(sk, grant);
 	rcu_read_unlock();
 }

@@ -32,13 +32,13 @@
 static DEFINE_PER_CPU(u32, queued);
 
 /* Whether it is a UDP socket at all (a raw one may carry the number) the table knows. */
-static __always_inline bool may_grow(const struct sock *sk)
+static __always_inline bool sock_may_grow(const struct sock *sk)
 {
 	return sk->sk_protocol == IPPROTO_UDP && !size_locked(sk);
 }
 
 /* No threshold is below a quarter. */
-static __always_inline bool may_fill(const struct sock *sk)
+static __always_inline bool sock_may_fill(const struct sock *sk)
 {
 	return (u32)atomic_read(&sk->sk_rmem_alloc) > (u32)READ_ONCE(sk->sk_rcvbuf) / 4;
 }
@@ -48,7 +48,7 @@ static __always_inline bool may_fill(const struct sock *sk)
  * who receives. Which one it is changes with each jiffy, so that no flow among several that take
  * turns is passed over for ever. Who is migrated in between counts on another CPU.
  */
-static __always_inline unsigned int stands_for(const struct sock *sk)
+static __always_inline unsigned int hook_stands_for(const struct sock *sk)
 {
 	/* Others, which may bear the number of UDP, have no second queue. */
 	if (sk->sk_type != SOCK_DGRAM || (sk->sk_family != AF_INET && sk->sk_family != AF_INET6) ||
@@ -62,29 +62,29 @@ static void on_data_ready(void *unused, const struct sock *sk)
 {
 	unsigned int packets;
 
-	if (!may_fill(sk) || sk->sk_protocol != IPPROTO_UDP)
+	if (!sock_may_fill(sk) || sk->sk_protocol != IPPROTO_UDP)
 		return;
-	packets = stands_for(sk);
-	if (packets && may_grow(sk))
+	packets = hook_stands_for(sk);
+	if (packets && sock_may_grow(sk))
 		grant_fills((struct sock *)sk, packets);
 }
 
-static __always_inline bool is_full(const struct sock *sk)
+static __always_inline bool sock_is_full(const struct sock *sk)
 {
 	return atomic_read(&sk->sk_rmem_alloc) > READ_ONCE(sk->sk_rcvbuf);
 }
 
 /* What finds the buffer full will be refused, unless it grows now. */
-static __always_inline void look_before(struct sock *sk)
+static __always_inline void hook_look_before(struct sock *sk)
 {
-	if (may_fill(sk) && may_grow(sk))
-		grant_fills(sk, !is_full(sk));
+	if (sock_may_fill(sk) && sock_may_grow(sk))
+		grant_fills(sk, !sock_is_full(sk));
 }
 
 /* __udp_enqueue_schedule_skb(struct sock *sk, struct sk_buff *skb) */
 static int on_enqueue(struct kprobe *kp, struct pt_regs *regs)
 {
-	look_before((struct sock *)regs_get_kernel_argument(regs, 0));
+	hook_look_before((struct sock *)regs_get_kernel_argument(regs, 0));
 	return 0;
 }
 
@@ -92,13 +92,13 @@ static int on_enqueue(struct kprobe *kp, struct pt_regs *regs)
 static void notrace on_enqueue_hot(unsigned long ip, unsigned long parent_ip,
 				   struct ftrace_ops *ops, struct ftrace_regs *fregs)
 {
-	look_before(pflow_ftrace_argument(fregs, 0));
+	hook_look_before(pflow_ftrace_argument(fregs, 0));
 }
 
 /* From 6.18 a packet is refused that does not fit, however little there is before it. */
 static void on_full(PFLOW_UDP_FAIL_ARGS)
 {
-	if (rc == -ENOMEM && may_grow(sk))
+	if (rc == -ENOMEM && sock_may_grow(sk))
 		grant_fills(sk, 0);
 }
 
@@ -129,7 +129,7 @@ static struct pflow_probe rows[] = {
 
 static struct pflow_probes probes = { .owner = THIS_MODULE, .rows = rows };
 
-static void detach_all(void)
+static void hook_detach_all(void)
 {
 	unsigned int i;
 
@@ -154,7 +154,7 @@ int hook_setup(void)
 	if (!err)
 		err = pflow_probes_add(&probes);
 	if (err)
-		detach_all();
+		hook_detach_all();
 	return err;
 }
 
@@ -166,5 +166,5 @@ int hook_setup(void)
 void hook_teardown(void)
 {
 	pflow_probes_remove(&probes);
-	detach_all();
+	hook_detach_all();
 }

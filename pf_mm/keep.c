@@ -15,11 +15,11 @@
 
 #define PERIOD		(HZ / 10)
 
-static void keeper(struct work_struct *work);
-static DECLARE_DELAYED_WORK(keeper_work, keeper);
+static void keeper_round(struct work_struct *work);
+static DECLARE_DELAYED_WORK(keeper_work, keeper_round);
 static struct workqueue_struct *queue;
 
-static void keeper(struct work_struct *work)
+static void keeper_round(struct work_struct *work)
 {
 	grants_attend();
 	room_keep_budget();

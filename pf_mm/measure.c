@@ -45,6 +45,7 @@ void grant_relieved(struct mm_grant *grant)
 {
 	u64 us = div_u64(local_clock() - grant->wanted_ns, NSEC_PER_USEC);
 
+	lockdep_assert_held(&grants_lock);
 	/* Clocks of different CPUs may differ a little. */
 	WRITE_ONCE(grants_relief_us,
 		   pflow_mean_slow(grants_relief_us, clamp_t(s64, us, 1, USEC_PER_SEC)));
@@ -52,7 +53,7 @@ void grant_relieved(struct mm_grant *grant)
 }
 
 /* The mean of what waits; lengths are read while others change them. */
-static u32 mean_truesize(const struct sock *sk, u32 used)
+static u32 sock_mean_truesize(const struct sock *sk, u32 used)
 {
 	u32 deficit = pflow_udp_deficit(sk);
 	u32 packets = READ_ONCE(sk->sk_receive_queue.qlen) +
@@ -62,14 +63,15 @@ static u32 mean_truesize(const struct sock *sk, u32 used)
 }
 
 /* How fast it is sent to, by what arrived, and how fast it is emptied, by what is missing. */
-static void measure(struct mm_grant *grant, u32 used)
+static void grant_measure(struct mm_grant *grant, u32 used)
 {
 	u64 now = local_clock();
-	u64 bytes = (u64)READ_ONCE(grant->packets) * mean_truesize(grant->sk, used);
+	u64 bytes = (u64)READ_ONCE(grant->packets) * sock_mean_truesize(grant->sk, used);
 	s64 elapsed_ns = now - grant->counted_ns;
 	s64 stretch_ns;
 	u64 rate;
 
+	lockdep_assert_held(&grant->counting);
 	WRITE_ONCE(grant->packets, 0);
 	grant->counted_ns = now;
 	if (elapsed_ns <= 0 || elapsed_ns > STALE_NS) {
@@ -149,6 +151,6 @@ void grant_count(struct mm_grant *grant, u32 used, unsigned int packets)
 	/* Whoever finds another CPU at it loses nothing by going on. */
 	if (READ_ONCE(grant->packets) < COUNTED || !raw_spin_trylock(&grant->counting))
 		return;
-	measure(grant, used);
+	grant_measure(grant, used);
 	raw_spin_unlock(&grant->counting);
 }

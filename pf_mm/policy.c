@@ -10,7 +10,7 @@ static u32 least_of(u64 a, u32 b)
 }
 
 /* What arrives while relief is under way: the lambda * m of paper 004, section 6.2. */
-static u64 coming(u32 rate, u32 relief_us)
+static u64 relief_arrivals(u32 rate, u32 relief_us)
 {
 	return div_u64((u64)rate * relief_us, 1000);
 }
@@ -61,7 +61,7 @@ u32 pflow_size_in_time(u32 most, u32 drain, unsigned int max_delay)
  */
 u32 pflow_size_threshold(u32 size, u32 rate, u32 relief_us)
 {
-	u64 lost = coming(rate, relief_us);
+	u64 lost = relief_arrivals(rate, relief_us);
 	u32 left = lost < size ? size - (u32)lost : 0;
 	u32 threshold = least_of(left, (u64)size * 2 / 3);
 
@@ -82,7 +82,7 @@ u32 pflow_size_threshold(u32 size, u32 rate, u32 relief_us)
 u32 pflow_size_grown(u32 size, u32 most, u32 rate, u32 relief_us)
 {
 	u64 twice = (u64)size * 2;
-	u64 needed = size + 2 * coming(rate, relief_us);
+	u64 needed = size + 2 * relief_arrivals(rate, relief_us);
 
 	if (most <= size)
 		return size;

@@ -35,14 +35,14 @@ static u64 to_take[TAKES][PFLOW_RANKS];
 static bool waiting[PFLOW_RANKS];
 
 /* Of whom this is asked may be changing; what it gives is looked at again under the locks. */
-static u32 unused(const struct mm_grant *grant)
+static u32 grant_unused(const struct mm_grant *grant)
 {
 	return pflow_size_unused(READ_ONCE(grant->size), grant->own, size_used(grant));
 }
 
-static u32 takeable(const struct mm_grant *grant, enum take take)
+static u32 grant_takeable(const struct mm_grant *grant, enum take take)
 {
-	u32 spare = unused(grant);
+	u32 spare = grant_unused(grant);
 	/* Read later, it is not less: the keeper alone makes it smaller. */
 	u32 beyond = READ_ONCE(grant->size) - grant->own;
 
@@ -53,7 +53,7 @@ static u32 takeable(const struct mm_grant *grant, enum take take)
 	return grant->udp ? beyond - spare : 0;
 }
 
-static s64 left(void)
+static s64 budget_left(void)
 {
 	unsigned long irq;
 	s64 bytes;
@@ -80,22 +80,23 @@ void room_survey(void)
 		u8 rank = READ_ONCE(grant->rank);
 
 		for (take = 0; take < TAKES; take++)
-			to_take[take][rank] += takeable(grant, take);
+			to_take[take][rank] += grant_takeable(grant, take);
 		waiting[rank] |= READ_ONCE(grant->wanted);
 	}
 }
 
-static void take_back(struct mm_grant *grant, void *data)
+static void grant_take_back(struct mm_grant *grant, void *data)
 {
 	const struct taking *taking = data;
-	u32 has = takeable(grant, taking->take);
+	u32 has = grant_takeable(grant, taking->take);
 
+	lockdep_assert_held(&grants_lock);
 	if (!size_locked_since(grant))
 		grant_give(grant, grant->size - min_t(u64, has, taking->missing), GIVEN_RECLAIMED);
 }
 
 /* Return: whether so much of the budget is left now. */
-static bool take_from(unsigned int rank, enum take take, s64 wanted)
+static bool room_take_from(unsigned int rank, enum take take, s64 wanted)
 {
 	struct taking taking = { .take = take };
 	struct mm_grant *grant;
@@ -104,31 +105,31 @@ static bool take_from(unsigned int rank, enum take take, s64 wanted)
 	for (grant = grant_next(NULL, &chain); grant; grant = grant_next(grant, &chain)) {
 		s64 has;
 
-		if (READ_ONCE(grant->rank) != rank || !takeable(grant, take))
+		if (READ_ONCE(grant->rank) != rank || !grant_takeable(grant, take))
 			continue;
-		has = left();
+		has = budget_left();
 		if (has >= wanted)
 			return true;
 		taking.missing = wanted - has;
-		grant_with_socket(grant, take_back, &taking);
+		grant_with_socket(grant, grant_take_back, &taking);
 	}
 	/* Whatever came of it, nobody of this rank is asked again before the next look. */
 	to_take[take][rank] = 0;
-	return left() >= wanted;
+	return budget_left() >= wanted;
 }
 
 /* Take back from who is less important, the least important first. */
-static bool take_below(unsigned int below, enum take take, s64 wanted)
+static bool room_take_below(unsigned int below, enum take take, s64 wanted)
 {
 	unsigned int rank;
 
 	for (rank = 0; rank < below; rank++)
-		if (to_take[take][rank] && take_from(rank, take, wanted))
+		if (to_take[take][rank] && room_take_from(rank, take, wanted))
 			return true;
 	return false;
 }
 
-static u64 to_be_had(unsigned int below, enum take take)
+static u64 room_sum_below(unsigned int below, enum take take)
 {
 	unsigned int rank;
 	u64 sum = 0;
@@ -139,24 +140,25 @@ static u64 to_be_had(unsigned int below, enum take take)
 }
 
 /* A step of less than an eighth is not worth another look at each packet. */
-static u32 least_step(const struct mm_grant *grant)
+static u32 grant_least_step(const struct mm_grant *grant)
 {
 	return grant->size / 8;
 }
 
 /* As much as there is of what it waits for. */
-static void relieve(struct mm_grant *grant, void *data)
+static void grant_relieve(struct mm_grant *grant, void *data)
 {
 	u32 most = size_most(grant, grant->rank);
 	s64 to = min_t(s64, min(grant->wanted, most), grant->size + grants_left());
 
+	lockdep_assert_held(&grants_lock);
 	if (!grant->wanted)
 		return;
 	if (mm_knob(MM_KNOB_MODE) == MM_MODE_OBSERVE) {
 		WRITE_ONCE(grant->wanted, 0);
 		return;
 	}
-	if (to < (s64)grant->size + least_step(grant)) {
+	if (to < (s64)grant->size + grant_least_step(grant)) {
 		grant_refused(grant, REFUSED_BUDGET);
 	} else if (!size_memory_for(grant->sk, to - grant->size)) {
 		grant_refused(grant, REFUSED_MEMORY);
@@ -171,35 +173,35 @@ static void relieve(struct mm_grant *grant, void *data)
  * Make room for one, of what less important ones do not use or, where that is too little,
  * use. Return: whether it had to be looked for.
  */
-static bool look_for(const struct mm_grant *grant)
+static bool room_look_for(const struct mm_grant *grant)
 {
 	u32 wanted = min(READ_ONCE(grant->wanted), size_most(grant, grant->rank));
 	s64 missing = (s64)wanted - grant->size;
-	s64 has = left();
+	s64 has = budget_left();
 	bool looked = false;
 	enum take take;
 
-	if (mm_knob(MM_KNOB_MODE) == MM_MODE_OBSERVE || missing < least_step(grant) ||
+	if (mm_knob(MM_KNOB_MODE) == MM_MODE_OBSERVE || missing < grant_least_step(grant) ||
 	    !size_memory_for(grant->sk, missing))
 		return false;
-	for (take = TAKE_UNUSED; take <= TAKE_USED && has < missing; take++, has = left()) {
-		s64 more = to_be_had(grant->rank, take);
+	for (take = TAKE_UNUSED; take <= TAKE_USED && has < missing; take++, has = budget_left()) {
+		s64 more = room_sum_below(grant->rank, take);
 
-		if (!more || has + more < least_step(grant))
+		if (!more || has + more < grant_least_step(grant))
 			continue;
-		take_below(grant->rank, take, missing);
+		room_take_below(grant->rank, take, missing);
 		looked = true;
 	}
 	return looked;
 }
 
 /* Give one what it waits for, or what there is of it. Return: whether it was looked for. */
-static bool serve(struct mm_grant *grant)
+static bool room_serve(struct mm_grant *grant)
 {
-	bool looked = look_for(grant);
+	bool looked = room_look_for(grant);
 
 	/* A socket that is owned asks again when its owner receives. */
-	if (!grant_with_socket(grant, relieve, NULL))
+	if (!grant_with_socket(grant, grant_relieve, NULL))
 		WRITE_ONCE(grant->wanted, 0);
 	return looked;
 }
@@ -224,7 +226,7 @@ void room_relieve(void)
 		for (grant = grant_next(NULL, &chain); grant; grant = grant_next(grant, &chain)) {
 			if (!READ_ONCE(grant->wanted) || READ_ONCE(grant->rank) != rank)
 				continue;
-			served += serve(grant);
+			served += room_serve(grant);
 			if (served == SERVED)
 				return;
 		}
@@ -240,20 +242,21 @@ void room_relieve(void)
  */
 void room_keep_budget(void)
 {
-	if (left() >= 0)
+	if (budget_left() >= 0)
 		return;
 	room_survey();
-	if (!take_below(PFLOW_RANKS, TAKE_UNUSED, 0))
-		take_below(PFLOW_RANKS, TAKE_ALL, 0);
+	if (!room_take_below(PFLOW_RANKS, TAKE_UNUSED, 0))
+		room_take_below(PFLOW_RANKS, TAKE_ALL, 0);
 }
 
 /* Can it still grow, by its limit and by what less important ones could give? */
-static void tell_grows(struct mm_grant *grant, void *data)
+static void grant_tell_grows(struct mm_grant *grant, void *data)
 {
 	const unsigned int *giver = data;
-	bool room = grants_left() >= least_step(grant) || *giver < grant->rank;
+	bool room = grants_left() >= grant_least_step(grant) || *giver < grant->rank;
 	bool may = mm_knob(MM_KNOB_MODE) == MM_MODE_ENFORCE && !grant->stuck;
 
+	lockdep_assert_held(&grants_lock);
 	grant_grows(grant, may && room && grant->size < size_most(grant, grant->rank));
 }
 
@@ -271,5 +274,5 @@ void room_tell(void)
 		if (to_take[TAKE_UNUSED][giver] || to_take[TAKE_USED][giver])
 			break;
 	for (grant = grant_next(NULL, &chain); grant; grant = grant_next(grant, &chain))
-		grant_with_lock(grant, tell_grows, &giver);
+		grant_with_lock(grant, grant_tell_grows, &giver);
 }

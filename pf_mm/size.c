@@ -32,7 +32,7 @@ bool size_flagged(const struct sock *sk)
 {
 	/*
 	 * Whoever owns the socket may be writing other flags of the byte, as bind() does. That
-	 * leaves ours as it is; where its order matters, see udp_set().
+	 * leaves ours as it is; where its order matters, see size_set_udp().
 	 */
 	return data_race(sk->sk_userlocks & SOCK_RCVBUF_LOCK);
 }
@@ -70,7 +70,7 @@ u32 size_settable(void)
 	return min_t(u64, 2ULL * READ_ONCE(sysctl_rmem_max), PFLOW_SIZE_MOST);
 }
 
-static bool udp_set(struct sock *sk, u32 from, u32 to)
+static bool size_set_udp(struct sock *sk, u32 from, u32 to)
 {
 	if (cmpxchg(&sk->sk_rcvbuf, from, to) != from)
 		return false;
@@ -88,12 +88,12 @@ static bool udp_set(struct sock *sk, u32 from, u32 to)
 }
 
 /* The largest window that its peer can be told: the scale was agreed on at the beginning. */
-static u32 window_most(const struct sock *sk)
+static u32 size_window_most(const struct sock *sk)
 {
 	return 65535U << tcp_sk(sk)->rx_opt.rcv_wscale;
 }
 
-static u32 tcp_used(const struct sock *sk)
+static u32 size_used_tcp(const struct sock *sk)
 {
 	u64 used = (u32)atomic_read(&sk->sk_rmem_alloc) + (u32)READ_ONCE(sk->sk_backlog.len);
 
@@ -106,18 +106,18 @@ static u32 tcp_used(const struct sock *sk)
  * A window that was told cannot be taken back. So what is to become smaller promises no
  * more than that at once, and follows as the peer uses its promise up.
  */
-static u32 tcp_set(struct mm_grant *grant, u32 to)
+static u32 size_set_tcp(struct mm_grant *grant, u32 to)
 {
 	struct sock *sk = grant->sk;
 	struct tcp_sock *tp = tcp_sk(sk);
-	u32 clamp = min_t(u32, tcp_win_from_space(sk, to), window_most(sk));
+	u32 clamp = min_t(u32, tcp_win_from_space(sk, to), size_window_most(sk));
 	bool larger = to > grant->goal;
 
 	if (sk->sk_rcvbuf != grant->size || (larger && size_locked(sk)))
 		return 0;
 	grant->goal = to;
 	if (!larger)
-		to = clamp_t(u32, tcp_used(sk), to, grant->size);
+		to = clamp_t(u32, size_used_tcp(sk), to, grant->size);
 	WRITE_ONCE(sk->sk_rcvbuf, to);
 	if (larger) {
 		WRITE_ONCE(tp->window_clamp, max(tp->window_clamp, clamp));
@@ -138,9 +138,10 @@ static u32 tcp_set(struct mm_grant *grant, u32 to)
  */
 u32 size_set(struct mm_grant *grant, u32 to)
 {
+	lockdep_assert_held(&grants_lock);
 	if (!grant->udp)
-		return tcp_set(grant, to);
-	if (!udp_set(grant->sk, grant->size, to))
+		return size_set_tcp(grant, to);
+	if (!size_set_udp(grant->sk, grant->size, to))
 		return 0;
 	grant->goal = to;
 	return to;
@@ -158,8 +159,9 @@ u32 size_set(struct mm_grant *grant, u32 to)
  */
 void size_set_unlocked(struct mm_grant *grant)
 {
+	lockdep_assert_held(&grants_lock);
 	cmpxchg(&grant->sk->sk_rcvbuf, grant->size,
-		clamp(tcp_used(grant->sk), grant->own, grant->size));
+		clamp(size_used_tcp(grant->sk), grant->own, grant->size));
 }
 
 /**
@@ -171,11 +173,11 @@ void size_set_unlocked(struct mm_grant *grant)
  */
 u32 size_used(const struct mm_grant *grant)
 {
-	return grant->udp ? pflow_rmem(grant->sk) : tcp_used(grant->sk);
+	return grant->udp ? pflow_rmem(grant->sk) : size_used_tcp(grant->sk);
 }
 
 /* Of a receiver of this rank, bytes. */
-static u32 sbmax(u8 rank)
+static u32 size_sbmax(u8 rank)
 {
 	return pflow_size_most(mm_knob(MM_KNOB_DEFAULT_SIZE) << 10, mm_knob(MM_KNOB_SCALE), rank);
 }
@@ -192,7 +194,7 @@ static u32 sbmax(u8 rank)
 u32 size_most_of_rank(u8 protocol, u8 rank)
 {
 	bool obey = !mm_knob(MM_KNOB_BUDGET);
-	u32 most = sbmax(rank), limit;
+	u32 most = size_sbmax(rank), limit;
 
 	if (protocol == IPPROTO_UDP)
 		return obey ? min(most, size_settable()) : most;
@@ -213,7 +215,7 @@ u32 size_most_of_rank(u8 protocol, u8 rank)
 u32 size_most(const struct mm_grant *grant, u8 rank)
 {
 	bool obey = !mm_knob(MM_KNOB_BUDGET);
-	u32 most = sbmax(rank);
+	u32 most = size_sbmax(rank);
 	const struct sock *sk = grant->sk;
 	u32 limit;
 
@@ -223,14 +225,15 @@ u32 size_most(const struct mm_grant *grant, u8 rank)
 	if (grant->udp)
 		return obey ? min(most, size_settable()) : most;
 	limit = READ_ONCE(sock_net(sk)->ipv4.sysctl_tcp_rmem[2]);
-	return obey ? limit : clamp(most, limit, max(limit, pflow_tcp_space(sk, window_most(sk))));
+	return obey ? limit :
+		      clamp(most, limit, max(limit, pflow_tcp_space(sk, size_window_most(sk))));
 }
 
 /*
  * Bytes that the control groups of a socket's maker have left. What is queued is charged
  * to them, by force: where that takes the last of it, the group's processes are killed.
  */
-static u64 cgroup_left(const struct sock *sk)
+static u64 size_cgroup_left(const struct sock *sk)
 {
 	u64 left = U64_MAX;
 #if defined(CONFIG_MEMCG)
@@ -271,5 +274,5 @@ bool size_memory_for(const struct sock *sk, u32 bytes)
 	if (prot->memory_allocated && prot->sysctl_mem &&
 	    atomic_long_read(prot->memory_allocated) + pages > READ_ONCE(prot->sysctl_mem[limit]))
 		return false;
-	return bytes <= cgroup_left(sk) / 4;
+	return bytes <= size_cgroup_left(sk) / 4;
 }

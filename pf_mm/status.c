@@ -26,7 +26,7 @@ static const char * const refusal_names[REFUSALS] = {
 };
 
 /* All as it was at one moment. */
-static void tell(struct grant_counts *told)
+static void grant_counts_read(struct grant_counts *told)
 {
 	unsigned long irq;
 	int cpu;
@@ -48,7 +48,7 @@ void grants_status(struct seq_file *m)
 {
 	struct grant_counts told;
 
-	tell(&told);
+	grant_counts_read(&told);
 	seq_printf(m, "granted: %llu of %llu KiB, to %u sockets that fill; %llu at most\n",
 		   told.granted >> 10, mm_budget() >> 10, told.number, told.peak >> 10);
 	if (mm_knob(MM_KNOB_MODE) == MM_MODE_OBSERVE)
@@ -72,7 +72,7 @@ void grants_metrics(struct seq_file *m)
 	struct grant_counts told;
 	unsigned int i;
 
-	tell(&told);
+	grant_counts_read(&told);
 	seq_printf(m, "# TYPE packetflow_mm_granted_bytes gauge\n"
 		   "# HELP packetflow_mm_granted_bytes Space that buffers have beyond their own size.\n"
 		   "packetflow_mm_granted_bytes %llu\n", told.granted);

@@ -31,7 +31,7 @@ void grant_with_lock(struct mm_grant *grant, grant_change_t change, void *data)
 	raw_spin_unlock_irqrestore(&grants_lock, irq);
 }
 
-static bool change_tcp(struct mm_grant *grant, grant_change_t change, void *data)
+static bool grant_with_tcp(struct mm_grant *grant, grant_change_t change, void *data)
 {
 	bool free;
 
@@ -56,7 +56,7 @@ static bool change_tcp(struct mm_grant *grant, grant_change_t change, void *data
 bool grant_with_socket(struct mm_grant *grant, grant_change_t change, void *data)
 {
 	if (!grant->udp)
-		return change_tcp(grant, change, data);
+		return grant_with_tcp(grant, change, data);
 	grant_with_lock(grant, change, data);
 	return true;
 }

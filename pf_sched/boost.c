@@ -25,7 +25,7 @@
 
 static bool stopping;
 static struct kthread_worker *thread;
-static void tick(struct kthread_work *work);
+static void boost_tick(struct kthread_work *work);
 static struct kthread_work tick_work;
 static struct hrtimer tick_timer;
 static u64 tick_at_ns;
@@ -41,7 +41,7 @@ void boost_kick(void)
 }
 
 /* In hard interrupt: a raised thread can keep softirqs, and their timers, waiting. */
-static enum hrtimer_restart on_timer(struct hrtimer *timer)
+static enum hrtimer_restart boost_on_timer(struct hrtimer *timer)
 {
 	boost_kick();
 	return HRTIMER_NORESTART;
@@ -54,11 +54,12 @@ static enum hrtimer_restart on_timer(struct hrtimer *timer)
  */
 bool boost_stopping(void)
 {
+	lockdep_assert_held(&slots_lock);
 	return stopping;
 }
 
 /* The lever was not enough, and there is something that might be. */
-static bool too_weak(struct slot *slot)
+static bool slot_boost_too_weak(struct slot *slot)
 {
 	enum boost_lever lever;
 
@@ -77,7 +78,7 @@ static bool too_weak(struct slot *slot)
 }
 
 /* Is the socket still there for this thread? */
-static bool still_receives(struct slot *slot, enum boost_end *end)
+static bool slot_still_receives(struct slot *slot, enum boost_end *end)
 {
 	const struct pflow_sock *entry;
 	bool open;
@@ -95,7 +96,7 @@ static bool still_receives(struct slot *slot, enum boost_end *end)
 }
 
 /* Did the administrator or the thread's limits change against its being raised? */
-static bool barred(const struct slot *slot)
+static bool slot_boost_barred(const struct slot *slot)
 {
 	bool exempt;
 
@@ -105,18 +106,19 @@ static bool barred(const struct slot *slot)
 	return exempt || lever_barred(&slot->boost);
 }
 
-static bool spent(struct slot *slot, int cpu)
+static bool slot_budget_spent(struct slot *slot, int cpu)
 {
 	slot->spent_cpu = cpu;
 	return share_left(cpu) < share_of_others(slot->rank, cpu);
 }
 
 /* Has this boost a reason to end? */
-static bool ends(struct slot *slot, enum boost_end *end)
+static bool slot_boost_ends(struct slot *slot, enum boost_end *end)
 {
 	const struct task_struct *task = slot->boost.task;
 	int cpu = task_cpu(task);
 
+	lockdep_assert_held(&slots_lock);
 	if (task_flags(task) & PF_EXITING)
 		*end = END_EXITED;
 	else if (READ_ONCE(task->self_exec_id) != slot->exec_id)
@@ -126,25 +128,25 @@ static bool ends(struct slot *slot, enum boost_end *end)
 	else if (slot->state == SLOT_RAISED &&
 		 (!lever_untouched(&slot->boost) || lever_reniced(&slot->boost)))
 		*end = END_CHANGED;
-	else if (barred(slot))
+	else if (slot_boost_barred(slot))
 		*end = END_BARRED;
-	else if (spent(slot, cpu))
+	else if (slot_budget_spent(slot, cpu))
 		*end = END_CAP;
 	else if (time_after32((u32)jiffies, slot->until))
 		*end = END_EXPIRED;
 	else if (elect_outranked(task, slot->rank))
 		*end = END_DISPLACED;
-	else if (too_weak(slot))
+	else if (slot_boost_too_weak(slot))
 		*end = END_WEAK;
 	else if (slot->asking)
 		*end = END_TRIAL;
 	else
-		return !still_receives(slot, end);
+		return !slot_still_receives(slot, end);
 	return true;
 }
 
 /* What a thread took since the last tick, and what that tells of its boost. */
-static void account_slot(struct slot *slot, u32 elapsed_us)
+static void slot_account(struct slot *slot, u32 elapsed_us)
 {
 	u64 took_ns = share_charge(slot);
 	bool full = slot->also;
@@ -172,13 +174,14 @@ static void account_slot(struct slot *slot, u32 elapsed_us)
 }
 
 /* What the raised, and those raised a moment ago, took of each CPU since the last tick. */
-static void account_all(u32 elapsed_us)
+static void slots_account(u32 elapsed_us)
 {
 	unsigned int i;
 
+	lockdep_assert_held(&slots_lock);
 	for (i = 0; i < SLOTS; i++)
 		if (slots[i].state != SLOT_FREE)
-			account_slot(&slots[i], elapsed_us);
+			slot_account(&slots[i], elapsed_us);
 }
 
 /* Let go of a ghost, unless it was elected again this moment. */
@@ -204,7 +207,7 @@ static void slot_put(struct slot *slot)
 }
 
 /* Is it known whether a boost helped, or will it not be? Then its socket is let go of. */
-static void slot_answer(struct slot *slot, u32 elapsed_us)
+static void slot_await_answer(struct slot *slot, u32 elapsed_us)
 {
 	struct sock *sk = NULL;
 	unsigned long irq;
@@ -223,7 +226,7 @@ static void slot_answer(struct slot *slot, u32 elapsed_us)
  * Who is raised may have changed, and with it the degree of who still is. A session's
  * was told to a program, and stays. Rank and lever change in this thread alone.
  */
-static void reorder(struct slot *slot)
+static void slot_reorder(struct slot *slot)
 {
 	struct boost *boost = &slot->boost;
 	bool by_rr = boost->lever == LEVER_RR;
@@ -234,7 +237,7 @@ static void reorder(struct slot *slot)
 	if (!by_rr && boost->lever != LEVER_NICE)
 		return;
 	field_gather(&others, slot);
-	degree = by_rr ? rr_priority(slot) : field_levels(&others, slot->rank);
+	degree = by_rr ? slot_rr_priority(slot) : field_levels(&others, slot->rank);
 	if (degree == (by_rr ? boost->priority : boost->levels) ||
 	    !time_after32((u32)jiffies, slot->ordered +
 			  msecs_to_jiffies(sched_knob(SCHED_KNOB_APART))))
@@ -260,7 +263,8 @@ static void slot_raise(struct slot *slot)
 	/* Somebody may have been quicker since the election. */
 	if (READ_ONCE(task->policy) == SCHED_NORMAL && !(task_flags(task) & PF_EXITING)) {
 		lever_save(&slot->boost);
-		err = lever_realtime(&slot->boost, sched_knob(SCHED_KNOB_CAP), rr_priority(slot));
+		err = lever_realtime(&slot->boost, sched_knob(SCHED_KNOB_CAP),
+				     slot_rr_priority(slot));
 	}
 
 	raw_spin_lock_irqsave(&slots_lock, irq);
@@ -319,7 +323,7 @@ static void ghosts_put(void)
 	}
 }
 
-static void tick(struct kthread_work *work)
+static void boost_tick(struct kthread_work *work)
 {
 	u64 now = ktime_get_ns();
 	u32 elapsed_us = min_t(u64, div_u64(now - tick_at_ns, NSEC_PER_USEC), USEC_PER_SEC);
@@ -331,7 +335,7 @@ static void tick(struct kthread_work *work)
 	tick_at_ns = now;
 	pflow_threads_sample();
 	raw_spin_lock_irqsave(&slots_lock, irq);
-	account_all(elapsed_us);
+	slots_account(elapsed_us);
 	raw_spin_unlock_irqrestore(&slots_lock, irq);
 	left = share_settle(elapsed_us);
 
@@ -339,7 +343,7 @@ static void tick(struct kthread_work *work)
 	for (i = 0; i < SLOTS; i++) {
 		enum boost_end end;
 
-		if (slot_active(&slots[i]) && ends(&slots[i], &end))
+		if (slot_active(&slots[i]) && slot_boost_ends(&slots[i], &end))
 			slot_finish(&slots[i], end);
 	}
 	places_adapt(left < 0);
@@ -352,11 +356,11 @@ static void tick(struct kthread_work *work)
 		if (slot_state(slot) == SLOT_CHOSEN)
 			slot_raise(slot);
 		if (slot_state(slot) == SLOT_RAISED)
-			reorder(slot);
+			slot_reorder(slot);
 		if (slot_state(slot) == SLOT_OVER && !lever_holds(&slot->boost))
 			slot_restore(slot);
 		else if (slot_state(slot) == SLOT_GHOST && slot->asking)
-			slot_answer(slot, elapsed_us);
+			slot_await_answer(slot, elapsed_us);
 	}
 	ghosts_put();
 	for (i = 0; i < SLOTS; i++) {
@@ -382,8 +386,8 @@ int boost_setup(void)
 	if (IS_ERR(thread))
 		return PTR_ERR(thread);
 	sched_set_fifo(thread->task);
-	kthread_init_work(&tick_work, tick);
-	pflow_hrtimer_setup(&tick_timer, on_timer, HRTIMER_MODE_REL_HARD);
+	kthread_init_work(&tick_work, boost_tick);
+	pflow_hrtimer_setup(&tick_timer, boost_on_timer, HRTIMER_MODE_REL_HARD);
 	stopping = false;
 	share_setup();
 	places_setup();
@@ -391,7 +395,7 @@ int boost_setup(void)
 	return 0;
 }
 
-static bool any_over(void)
+static bool slots_any_over(void)
 {
 	unsigned int i;
 
@@ -417,7 +421,7 @@ void boost_teardown(void)
 	raw_spin_unlock_irqrestore(&slots_lock, irq);
 	boost_kick();
 	/* One round ends all there is, or the few that lever_holds() allows, a tick apart. */
-	for (kthread_flush_work(&tick_work); any_over(); kthread_flush_work(&tick_work)) {
+	for (kthread_flush_work(&tick_work); slots_any_over(); kthread_flush_work(&tick_work)) {
 		msleep(TICK_MS);
 		boost_kick();
 	}

@@ -34,7 +34,7 @@ u32 elect_hold_until(void)
  * was seen receiving, a process of one thread that has the socket open: there it may
  * be too late to wait for its next receive call.
  */
-static struct task_struct *receiver(const struct pflow_sock *entry)
+static struct task_struct *entry_receiver(const struct pflow_sock *entry)
 {
 	bool lately = READ_ONCE(entry->learnt) == PFLOW_RECEIVES &&
 		      time_before32((u32)jiffies, READ_ONCE(entry->last_received) + RECEIVED_FOR);
@@ -52,7 +52,7 @@ static struct task_struct *receiver(const struct pflow_sock *entry)
 }
 
 /* Raised, and that is enough: its buffer fills no longer. */
-static bool helped(pid_t pid)
+static bool thread_is_helped(pid_t pid)
 {
 	unsigned int i;
 
@@ -63,7 +63,7 @@ static bool helped(pid_t pid)
 }
 
 /* Is it harmed if a thread that is raised comes to its CPU? */
-static bool in_the_way(const struct pflow_thread *other, const struct task_struct *task)
+static bool thread_in_the_way(const struct pflow_thread *other, const struct task_struct *task)
 {
 	unsigned int cpu = READ_ONCE(other->cpu);
 	u32 awake = READ_ONCE(other->run) + READ_ONCE(other->wait);
@@ -92,10 +92,10 @@ bool elect_outranked(const struct task_struct *task, u8 rank)
 		const struct pflow_thread *other = &pflow_threads[i];
 
 		if (READ_ONCE(other->pid) && READ_ONCE(other->rank) > rank &&
-		    in_the_way(other, task) &&
+		    thread_in_the_way(other, task) &&
 		    (pflow_lately(READ_ONCE(other->datagrams_at)) ||
 		     pflow_lately(READ_ONCE(other->streams_at))) &&
-		    !helped(READ_ONCE(other->pid)))
+		    !thread_is_helped(READ_ONCE(other->pid)))
 			return true;
 	}
 	return false;
@@ -105,7 +105,7 @@ bool elect_outranked(const struct task_struct *task, u8 rank)
  * One that did not run although raised waits for something else than its turn. From a lever
  * that was not enough to the next is one change.
  */
-static u32 apart_from(const struct slot *last)
+static u32 slot_apart(const struct slot *last)
 {
 	if (last->end == END_WEAK)
 		return 0;
@@ -114,21 +114,22 @@ static u32 apart_from(const struct slot *last)
 	return msecs_to_jiffies(sched_knob(SCHED_KNOB_APART));
 }
 
-/* May this thread be raised, and by what? Under the lock and RCU. */
-static int worthy(const struct task_struct *task, u8 rank, const struct slot *last,
-		  enum boost_lever *lever)
+/* May this thread be raised, and by what? Under RCU. Return: why not, or -1. */
+static int task_may_be_raised(const struct task_struct *task, u8 rank, const struct slot *last,
+			      enum boost_lever *lever)
 {
 	bool capped = last && last->end == END_CAP;
 	int cpu = task_cpu(task);
 	s32 left = share_left(cpu);
 
+	lockdep_assert_held(&slots_lock);
 	if (READ_ONCE(task->policy) != SCHED_NORMAL)
 		return REFUSED_CLASS;
 	if (rank == PFLOW_RANK_RT_BASE)
 		return REFUSED_TOP;
 	if (boost_exempt(task))
 		return REFUSED_EXEMPT;
-	if (last && time_before32((u32)jiffies, last->changed + apart_from(last)))
+	if (last && time_before32((u32)jiffies, last->changed + slot_apart(last)))
 		return REFUSED_APART;
 	if (last && trial_vain(last))
 		return REFUSED_VAIN;
@@ -147,9 +148,11 @@ static int worthy(const struct task_struct *task, u8 rank, const struct slot *la
 	return -1;
 }
 
-static void promote(struct slot *slot, struct task_struct *task, const struct pflow_sock *entry,
-		    struct sock *sk, enum boost_lever lever, const struct field *others)
+static void slot_begin_boost(struct slot *slot, struct task_struct *task,
+			     const struct pflow_sock *entry, struct sock *sk,
+			     enum boost_lever lever, const struct field *others)
 {
+	lockdep_assert_held(&slots_lock);
 	/* A ghost's own slot holds its task. What that took until now is not of this boost. */
 	if (slot->boost.task) {
 		share_charge(slot);
@@ -172,43 +175,44 @@ static void promote(struct slot *slot, struct task_struct *task, const struct pf
 	slot->full_ticks = 0;
 	slot->other_ticks = 0;
 	trial_begin(slot);
-	slot->boost.levels = above_groups(lever) ? 0 : field_levels(others, slot->rank);
+	slot->boost.levels = lever_above_groups(lever) ? 0 : field_levels(others, slot->rank);
 	lever_save(&slot->boost);
 	if (lever == LEVER_NICE)
 		lever_nice(&slot->boost);
-	slot_set_state(slot, above_groups(lever) ? SLOT_CHOSEN : SLOT_RAISED);
+	slot_set_state(slot, lever_above_groups(lever) ? SLOT_CHOSEN : SLOT_RAISED);
 	slot_mark_socket(slot, true);
 	trace_boost(&slot->boost, slot->rank);
 	slot_counts.elected++;
 	boost_kick();
 }
 
-/* Under the lock and RCU. Return: why not, or -1. */
-static int elect(struct pflow_sock *entry, struct sock *sk)
+/* Under RCU. Return: why not, or -1. */
+static int elect_receiver(struct pflow_sock *entry, struct sock *sk)
 {
-	struct task_struct *task = receiver(entry);
+	struct task_struct *task = entry_receiver(entry);
 	enum boost_lever lever;
 	struct field others;
 	struct slot *slot;
 	int refusal;
 	u8 rank;
 
+	lockdep_assert_held(&slots_lock);
 	if (!task)
 		return REFUSED_UNKNOWN;
-	slot = slot_of(task);
+	slot = slot_find(task);
 	if (slot && slot->state != SLOT_GHOST) {
 		slot->also = true;
 		return -1;
 	}
 	rank = pflow_task_rank(task);
-	refusal = worthy(task, rank, slot, &lever);
+	refusal = task_may_be_raised(task, rank, slot, &lever);
 	if (refusal >= 0)
 		return refusal;
 	if (sched_knob(SCHED_KNOB_MODE) == SCHED_MODE_OBSERVE) {
 		slot_counts.observed++;
 		return -1;
 	}
-	slot = slot ?: slot_of(NULL);
+	slot = slot ?: slot_find(NULL);
 	field_gather(&others, NULL);
 	if (boost_stopping() || !place_for(&others, rank) || !slot || pflow_rank_pin(task, rank))
 		return REFUSED_PLACE;
@@ -217,7 +221,7 @@ static int elect(struct pflow_sock *entry, struct sock *sk)
 		return REFUSED_UNKNOWN;
 	}
 	slot->rank = rank;
-	promote(slot, task, entry, sk, lever, &others);
+	slot_begin_boost(slot, task, entry, sk, lever, &others);
 	return -1;
 }
 
@@ -252,7 +256,7 @@ enum considered boost_consider(struct sock *sk)
 		considered = CONSIDERED_NOT;
 		goto out;
 	}
-	refusal = elect(entry, sk);
+	refusal = elect_receiver(entry, sk);
 	if (refusal >= 0)
 		slot_counts.refused[refusal]++;
 	if (refusal_lasts(refusal))

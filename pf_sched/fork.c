@@ -10,14 +10,15 @@
 #include "../common/compat/compat.h"
 #include "slots.h"
 
-static void repair_child(const struct slot *slot, const struct task_struct *parent,
-			 struct task_struct *child)
+static void boost_repair_child(const struct slot *slot, const struct task_struct *parent,
+			       struct task_struct *child)
 {
 	const struct boost_before *before = &slot->boost.before;
 	bool ghost = slot->state == SLOT_GHOST, nice_lever = slot->boost.lever == LEVER_NICE;
 	int nice = task_nice(parent);
 	bool reset;
 
+	lockdep_assert_held(&slots_lock);
 	if (slot->boost.lever == LEVER_GROUP)
 		return;	/* the thread itself was not changed */
 	/* A class that the parent was given since, by somebody else: not our doing. */
@@ -39,7 +40,7 @@ static void repair_child(const struct slot *slot, const struct task_struct *pare
  * Ghosts count: the child may have been copied just before its parent's boost ended. What
  * reset-on-fork did where the parent asked for it itself stays done.
  */
-static void restore_child(const struct task_struct *parent, struct task_struct *child)
+static void boost_restore_child(const struct task_struct *parent, struct task_struct *child)
 {
 	unsigned long irq;
 	unsigned int i;
@@ -51,13 +52,13 @@ static void restore_child(const struct task_struct *parent, struct task_struct *
 		return;
 	raw_spin_lock_irqsave(&slots_lock, irq);
 	if (slots[i].boost.task == parent && READ_ONCE(child->policy) == SCHED_NORMAL)
-		repair_child(&slots[i], parent, child);
+		boost_repair_child(&slots[i], parent, child);
 	raw_spin_unlock_irqrestore(&slots_lock, irq);
 }
 
 static void on_fork(PFLOW_NEWTASK_ARGS)
 {
-	restore_child(current, child);
+	boost_restore_child(current, child);
 }
 
 static struct pflow_trace forked = {

@@ -48,7 +48,7 @@ static bool wanted __read_mostly;
  * send is less than its buffer, and when that is used up the peer has to stop: so of TCP
  * the bytes in order are held against these and what may still come.
  */
-static u32 waiting(const struct sock *sk, u32 *size)
+static u32 sock_waiting(const struct sock *sk, u32 *size)
 {
 	u32 bytes;
 
@@ -62,15 +62,15 @@ static u32 waiting(const struct sock *sk, u32 *size)
 	return bytes;
 }
 
-static bool fills(const struct sock *sk)
+static bool sock_fills(const struct sock *sk)
 {
-	u32 size, bytes = waiting(sk, &size);
+	u32 size, bytes = sock_waiting(sk, &size);
 
 	return pflow_fills(bytes, size, sched_knob(SCHED_KNOB_THRESHOLD));
 }
 
 /* Where pf_filter looks at packets it finds a queue that stands long before the buffer is full. */
-static bool late(const struct sock *sk)
+static bool sock_is_late(const struct sock *sk)
 {
 	const struct pflow_sock *entry;
 	bool found;
@@ -94,11 +94,11 @@ static bool late(const struct sock *sk)
  */
 bool boost_wanted(const struct sock *sk)
 {
-	return fills(sk) || late(sk);
+	return sock_fills(sk) || sock_is_late(sk);
 }
 
 /* By type too: a raw socket bears the protocol and is no UDP socket. */
-static bool ours(const struct sock *sk)
+static bool sock_is_ours(const struct sock *sk)
 {
 	if (sk->sk_family != AF_INET && sk->sk_family != AF_INET6)
 		return false;
@@ -106,7 +106,7 @@ static bool ours(const struct sock *sk)
 	       (sk->sk_type == SOCK_STREAM && sk->sk_protocol == IPPROTO_TCP);
 }
 
-static struct asked *asked_for(const struct sock *sk)
+static struct asked *hook_asked_at(const struct sock *sk)
 {
 	return *raw_cpu_ptr(&asked[hash_ptr(sk, PLACES_BITS)]);
 }
@@ -116,9 +116,9 @@ static struct asked *asked_for(const struct sock *sk)
  * was refused: under overload what each of them takes is taken from the receivers. Whoever is
  * migrated between two of these words asks once too often, or a little late.
  */
-static bool asked_lately(const struct sock *sk)
+static bool hook_asked_lately(const struct sock *sk)
 {
-	const struct asked *last = asked_for(sk);
+	const struct asked *last = hook_asked_at(sk);
 	unsigned int i;
 
 	for (i = 0; i < PLACE; i++)
@@ -127,9 +127,9 @@ static bool asked_lately(const struct sock *sk)
 	return false;
 }
 
-static void ask(struct sock *sk)
+static void hook_consider(struct sock *sk)
 {
-	struct asked *last = asked_for(sk);
+	struct asked *last = hook_asked_at(sk);
 	enum considered considered = boost_consider(sk);
 
 	if (considered == CONSIDERED_NOT)
@@ -149,17 +149,17 @@ static void ask(struct sock *sk)
  * with each jiffy, so that no flow among several that take turns is passed over for ever. Who is
  * migrated in between counts on another CPU.
  */
-static bool passed_over(void)
+static bool hook_passes_over(void)
 {
 	return (raw_cpu_inc_return(delivered) + (u32)jiffies) % LOOK_AT;
 }
 
-static void look(struct sock *sk)
+static void hook_look_at(struct sock *sk)
 {
-	if (passed_over() || !ours(sk) || asked_lately(sk))
+	if (hook_passes_over() || !sock_is_ours(sk) || hook_asked_lately(sk))
 		return;
 	if (boost_wanted(sk))
-		ask(sk);
+		hook_consider(sk);
 	else
 		this_cpu_inc(below);
 }
@@ -168,14 +168,14 @@ static void look(struct sock *sk)
 static void on_data_ready(void *unused, const struct sock *sk)
 {
 	if (READ_ONCE(wanted))
-		look((struct sock *)sk);
+		hook_look_at((struct sock *)sk);
 }
 
 /* sock_def_readable(struct sock *sk) */
 static int on_readable(struct kprobe *kp, struct pt_regs *regs)
 {
 	if (READ_ONCE(wanted))
-		look((struct sock *)regs_get_kernel_argument(regs, 0));
+		hook_look_at((struct sock *)regs_get_kernel_argument(regs, 0));
 	return 0;
 }
 
@@ -184,14 +184,14 @@ static void notrace on_readable_hot(unsigned long ip, unsigned long parent_ip,
 				    struct ftrace_ops *ops, struct ftrace_regs *fregs)
 {
 	if (READ_ONCE(wanted))
-		look(pflow_ftrace_argument(fregs, 0));
+		hook_look_at(pflow_ftrace_argument(fregs, 0));
 }
 
 /* Of UDP-Lite too; on 6.1 of IPv4 alone. */
 static void on_full(PFLOW_UDP_FAIL_ARGS)
 {
-	if (rc == -ENOMEM && ours(sk) && !asked_lately(sk) && fills(sk))
-		ask(sk);
+	if (rc == -ENOMEM && sock_is_ours(sk) && !hook_asked_lately(sk) && sock_fills(sk))
+		hook_consider(sk);
 }
 
 static struct pflow_trace data_ready = { "sk_data_ready", on_data_ready };
@@ -217,7 +217,7 @@ void hook_pressure(bool on)
 	WRITE_ONCE(wanted, on);
 }
 
-static void detach_all(void)
+static void hook_detach_all(void)
 {
 	pflow_trace_detach(&full);
 	pflow_trace_detach(&data_ready);
@@ -240,7 +240,7 @@ int hook_setup(void)
 	if (!err)
 		err = pflow_probes_add(&probes);
 	if (err)
-		detach_all();
+		hook_detach_all();
 	return err;
 }
 
@@ -252,7 +252,7 @@ int hook_setup(void)
 void hook_teardown(void)
 {
 	pflow_probes_remove(&probes);
-	detach_all();
+	hook_detach_all();
 }
 
 /**

@@ -57,7 +57,7 @@ enum place {
 };
 
 /* See common/priority.c for how a task's group tells an autogroup. */
-static enum place place_of(const struct task_struct *task)
+static enum place task_place(const struct task_struct *task)
 {
 	enum place place = ROOT;
 #if defined(CONFIG_CGROUP_SCHED)
@@ -75,7 +75,7 @@ static enum place place_of(const struct task_struct *task)
 }
 
 /* A real-time class would run this thread into a limit that it did not have. */
-static bool realtime_barred(const struct task_struct *task, enum place place)
+static bool task_realtime_barred(const struct task_struct *task, enum place place)
 {
 	if (READ_ONCE(task->signal->rlim[RLIMIT_RTTIME].rlim_cur) != RLIM_INFINITY)
 		return true;
@@ -103,17 +103,17 @@ static const char * const lesser_names[LESSERS] = {
  * its runtime, be it nothing, and does not run until then: the kernel forgets neither
  * when the thread leaves, and a child has a copy. The clock is the run queue's.
  */
-static bool in_debt(const struct sched_dl_entity *dl)
+static bool deadline_in_debt(const struct sched_dl_entity *dl)
 {
 	return dl->dl_throttled || (s64)(READ_ONCE(dl->deadline) - local_clock()) > 0;
 }
 
 /* Return: why a thread must not have a reservation, or LESSERS. */
-static enum lesser deadline_barred(const struct task_struct *task)
+static enum lesser task_deadline_barred(const struct task_struct *task)
 {
 	if (!cpumask_subset(cpu_online_mask, task->cpus_ptr))
 		return LESSER_AFFINITY;
-	return in_debt(&task->dl) ? LESSER_DEBT : LESSERS;
+	return deadline_in_debt(&task->dl) ? LESSER_DEBT : LESSERS;
 }
 
 /**
@@ -130,16 +130,16 @@ static enum lesser deadline_barred(const struct task_struct *task)
 int lever_choose(const struct task_struct *task, bool weak, enum boost_lever *lever)
 {
 	unsigned int asked = sched_knob(SCHED_KNOB_LEVER);
-	enum place place = place_of(task);
+	enum place place = task_place(task);
 
 	*lever = asked ? asked - 1 : place == ROOT && !weak ? LEVER_NICE : LEVER_RR;
-	if (above_groups(*lever) && realtime_barred(task, place))
+	if (lever_above_groups(*lever) && task_realtime_barred(task, place))
 		*lever = LEVER_NICE;
 	/* A session of its own to raise has only who is in an autogroup. */
 	if (*lever == LEVER_GROUP && place != SESSION)
 		*lever = LEVER_NICE;
 	/* Asked for by name it is taken anywhere. */
-	if (*lever == LEVER_NICE && place != ROOT && asked != LEVER_NICE + 1)
+	if (*lever == LEVER_NICE && place != ROOT && asked != lever_by_name(LEVER_NICE))
 		return -EPERM;
 	return 0;
 }
@@ -152,8 +152,8 @@ int lever_choose(const struct task_struct *task, bool weak, enum boost_lever *le
  */
 bool lever_barred(const struct boost *boost)
 {
-	return above_groups(boost->lever) &&
-	       realtime_barred(boost->task, place_of(boost->task));
+	return lever_above_groups(boost->lever) &&
+	       task_realtime_barred(boost->task, task_place(boost->task));
 }
 
 /**
@@ -186,7 +186,7 @@ void lever_nice(struct boost *boost)
 	set_user_nice(boost->task, boost->nice);
 }
 
-static int reserve(struct task_struct *task, u64 runtime_ns, u64 period_ns)
+static int task_reserve(struct task_struct *task, u64 runtime_ns, u64 period_ns)
 {
 	struct sched_attr attr = {
 		.size = sizeof(attr),
@@ -200,7 +200,7 @@ static int reserve(struct task_struct *task, u64 runtime_ns, u64 period_ns)
 	return sched_setattr_nocheck(task, &attr);
 }
 
-static int set_deadline(struct boost *boost, unsigned int cap)
+static int lever_set_deadline(struct boost *boost, unsigned int cap)
 {
 	/* A quarter more than it was seen to use, or all there is. */
 	unsigned int share = boost->need ? max(boost->need * 5 / 4, NEED_LEAST) : cap;
@@ -208,10 +208,10 @@ static int set_deadline(struct boost *boost, unsigned int cap)
 	boost->priority = 0;	/* no round robin's is lent */
 	boost->runtime_ns = PERIOD_NS * min(share, cap) / 100;
 	boost->scant = share < cap;
-	return reserve(boost->task, boost->runtime_ns, PERIOD_NS);
+	return task_reserve(boost->task, boost->runtime_ns, PERIOD_NS);
 }
 
-static int set_rr(struct boost *boost, unsigned int priority)
+static int lever_set_rr(struct boost *boost, unsigned int priority)
 {
 	struct sched_attr attr = {
 		.size = sizeof(attr),
@@ -231,24 +231,24 @@ static int set_rr(struct boost *boost, unsigned int priority)
  * @priority: its place among those raised by round robin
  *
  * Reset-on-fork is set, without which a deadline task cannot fork at all; what the
- * child should have had, boost_child() gives it.
+ * child should have had, boost_repair_child() gives it.
  *
  * Context: process, may sleep. Return: 0 or a negative error, nothing changed.
  */
 int lever_realtime(struct boost *boost, unsigned int cap, unsigned int priority)
 {
 	if (boost->lever == LEVER_DEADLINE) {
-		enum lesser why = deadline_barred(boost->task);
+		enum lesser why = task_deadline_barred(boost->task);
 
 		if (why == LESSERS) {
-			if (!set_deadline(boost, cap))
+			if (!lever_set_deadline(boost, cap))
 				return 0;
 			why = LESSER_ADMISSION;
 		}
 		WRITE_ONCE(lesser[why], lesser[why] + 1);
 		boost->lever = LEVER_RR;
 	}
-	return set_rr(boost, priority);
+	return lever_set_rr(boost, priority);
 }
 
 /**
@@ -323,7 +323,7 @@ bool lever_reniced(const struct boost *boost)
 }
 
 /* Awake, and kept from running until it has paid for what it took; or it will be in a moment. */
-static bool overdrawn(const struct task_struct *task)
+static bool task_overdrawn(const struct task_struct *task)
 {
 	return READ_ONCE(task->on_rq) &&
 	       (task->dl.dl_throttled ||
@@ -342,18 +342,18 @@ static bool overdrawn(const struct task_struct *task)
  * It leaves by way of round robin, which does not touch nice, as the way out of deadline
  * may sleep and somebody renice meanwhile.
  */
-static void leave_deadline(struct boost *boost)
+static void lever_leave_deadline(struct boost *boost)
 {
 	struct task_struct *task = boost->task;
 	unsigned int looks = LEAVE_LOOKS;
 	bool debt;
 
-	reserve(task, boost->runtime_ns - 1, PERIOD_NS);
+	task_reserve(task, boost->runtime_ns - 1, PERIOD_NS);
 	do {
-		debt = overdrawn(task);
-		reserve(task, debt ? boost->runtime_ns : RUNTIME_LEAST_NS, PERIOD_LONG_NS);
-	} while (overdrawn(task) != debt && --looks);
-	if (!set_rr(boost, 1))
+		debt = task_overdrawn(task);
+		task_reserve(task, debt ? boost->runtime_ns : RUNTIME_LEAST_NS, PERIOD_LONG_NS);
+	} while (task_overdrawn(task) != debt && --looks);
+	if (!lever_set_rr(boost, 1))
 		boost->lever = LEVER_RR;
 }
 
@@ -375,11 +375,11 @@ bool lever_holds(struct boost *boost)
 	    READ_ONCE(task->on_rq) || !lever_untouched(boost))
 		return false;
 	if (!boost->held)
-		boost->held = now | 1;
+		boost->held = pflow_stamp(now);
 	return time_before32(now, boost->held + LEAVE_WITHIN);
 }
 
-static void leave_realtime(const struct boost *boost)
+static void lever_leave_realtime(const struct boost *boost)
 {
 	struct sched_attr attr = {
 		.size = sizeof(attr),
@@ -399,7 +399,7 @@ static void leave_realtime(const struct boost *boost)
  * is left where the owner might have set it without; an administrator's renice into
  * that range cannot be told apart, and is taken back.
  */
-static bool lent(const struct boost *boost)
+static bool lever_nice_lent(const struct boost *boost)
 {
 	int nice = task_nice(boost->task);
 
@@ -412,7 +412,7 @@ static bool lent(const struct boost *boost)
  * Is a real-time class still lent, in whole or in part? As with nice: the owner may
  * lower its priority freely, and what it could not have set without stays a loan.
  */
-static bool lent_realtime(const struct boost *boost)
+static bool lever_realtime_lent(const struct boost *boost)
 {
 	const struct task_struct *task = boost->task;
 	unsigned int policy = READ_ONCE(task->policy), priority = READ_ONCE(task->rt_priority);
@@ -424,7 +424,7 @@ static bool lent_realtime(const struct boost *boost)
 }
 
 /* By what it asked for: a lock that a real-time thread waits for may lend it more. */
-static bool realtime_policy(const struct task_struct *task)
+static bool task_has_realtime(const struct task_struct *task)
 {
 	unsigned int policy = READ_ONCE(task->policy);
 
@@ -445,18 +445,18 @@ void lever_restore(struct boost *boost)
 	struct task_struct *task = boost->task;
 
 	if (boost->lever == LEVER_NICE) {
-		if (lent(boost))
+		if (lever_nice_lent(boost))
 			set_user_nice(task, boost->before.nice);
 		return;
 	}
-	if (!above_groups(boost->lever))
+	if (!lever_above_groups(boost->lever))
 		return;
 	if (boost->lever == LEVER_DEADLINE && lever_untouched(boost))
-		leave_deadline(boost);
-	if (lent_realtime(boost))
-		leave_realtime(boost);
+		lever_leave_deadline(boost);
+	if (lever_realtime_lent(boost))
+		lever_leave_realtime(boost);
 	/* A thread that comes back from a real-time class gets the default. */
-	if (!realtime_policy(task) && task->timer_slack_ns == task->default_timer_slack_ns)
+	if (!task_has_realtime(task) && task->timer_slack_ns == task->default_timer_slack_ns)
 		task->timer_slack_ns = boost->before.timer_slack_ns;
 }
 

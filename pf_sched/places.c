@@ -64,6 +64,7 @@ bool place_for(const struct field *field, u8 rank)
 	struct slot *least;
 	int who;
 
+	lockdep_assert_held(&slots_lock);
 	if (field->number < places_most())
 		return true;
 	place_wanted = true;
@@ -87,6 +88,7 @@ void places_displace(void)
 {
 	struct field field;
 
+	lockdep_assert_held(&slots_lock);
 	/* Whoever is elected ranks below U8_MAX. */
 	for (field_gather(&field, NULL); field.number > places_most(); field_gather(&field, NULL))
 		slot_finish(field.slots[pflow_least(field.ranks, field.number, U8_MAX)],
@@ -108,14 +110,14 @@ unsigned int field_levels(const struct field *others, u8 rank)
 }
 
 /**
- * rr_priority() - the degree of a boost by rank, where the lever is round robin
+ * slot_rr_priority() - the degree of a boost by rank, where the lever is round robin
  * @slot: of the boost
  *
  * Who ranks higher runs before who ranks lower, equals take turns.
  *
  * Context: any. Return: the real-time priority, from 1.
  */
-unsigned int rr_priority(const struct slot *slot)
+unsigned int slot_rr_priority(const struct slot *slot)
 {
 	unsigned int priority = 1, i;
 
@@ -133,6 +135,7 @@ unsigned int rr_priority(const struct slot *slot)
  */
 void places_adapt(bool spent)
 {
+	lockdep_assert_held(&slots_lock);
 	budget_spent |= spent;
 	if ((u32)jiffies - adapted < ADAPT)
 		return;

@@ -50,7 +50,13 @@ enum boost_lever {
 	LEVERS,
 };
 
-static inline bool above_groups(enum boost_lever lever)
+/* The knob's value that asks for a lever by its name. */
+static inline unsigned int lever_by_name(enum boost_lever lever)
+{
+	return lever + 1;
+}
+
+static inline bool lever_above_groups(enum boost_lever lever)
 {
 	return lever == LEVER_DEADLINE || lever == LEVER_RR;
 }
@@ -95,7 +101,7 @@ struct boost_before {
  * @priority: real-time priority that was set; LEVER_RR
  * @runtime_ns: reservation that was made; LEVER_DEADLINE
  * @scant: that is less than there is
- * @held: jiffies since when its end is put off, with the lowest bit set; see lever_holds()
+ * @held: stamp of when its end was first put off, or 0; see lever_holds()
  * @before: what to restore
  * @need: percent of a CPU that it was seen to use, 0 where not known
  * @weak: nice was seen not to be enough for it

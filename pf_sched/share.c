@@ -59,6 +59,7 @@ s32 share_of_others(u8 rank, int cpu)
 {
 	unsigned int i;
 
+	lockdep_assert_held(&slots_lock);
 	for (i = 0; i < SLOTS; i++)
 		if (slots[i].state != SLOT_FREE && slots[i].cpu == cpu && slots[i].rank > rank)
 			return share_part(50);
@@ -66,7 +67,7 @@ s32 share_of_others(u8 rank, int cpu)
 }
 
 /* For how long softirqs have received on top of a thread, as far as that is measured. */
-static u64 stolen_from(const struct task_struct *task)
+static u64 task_stolen_ns(const struct task_struct *task)
 {
 	const struct pflow_thread *thread = pflow_thread_find(task->pid);
 
@@ -81,8 +82,9 @@ static u64 stolen_from(const struct task_struct *task)
  */
 void share_begin(struct slot *slot)
 {
+	lockdep_assert_held(&slots_lock);
 	slot->ran_ns = READ_ONCE(slot->boost.task->se.sum_exec_runtime);
-	slot->stolen_ns = stolen_from(slot->boost.task);
+	slot->stolen_ns = task_stolen_ns(slot->boost.task);
 	slot->cpu = task_cpu(slot->boost.task);
 }
 
@@ -97,10 +99,11 @@ void share_begin(struct slot *slot)
 u64 share_charge(struct slot *slot)
 {
 	u64 ran_ns = READ_ONCE(slot->boost.task->se.sum_exec_runtime);
-	u64 stolen_ns = stolen_from(slot->boost.task);
+	u64 stolen_ns = task_stolen_ns(slot->boost.task);
 	u64 took_ns = ran_ns - slot->ran_ns;
 	int cpu = task_cpu(slot->boost.task);
 
+	lockdep_assert_held(&slots_lock);
 	/* Who is forgotten among the receivers, and met again, begins at 0. */
 	if (stolen_ns > slot->stolen_ns)
 		took_ns -= min(took_ns, stolen_ns - slot->stolen_ns);

@@ -47,15 +47,16 @@ bool slot_active(const struct slot *slot)
 }
 
 /**
- * slot_of() - the slot of a thread; it has one at most
+ * slot_find() - the slot of a thread; it has one at most
  * @task: the thread, or NULL for a free slot
  *
  * Context: under slots_lock. Return: it, or NULL.
  */
-struct slot *slot_of(const struct task_struct *task)
+struct slot *slot_find(const struct task_struct *task)
 {
 	unsigned int i;
 
+	lockdep_assert_held(&slots_lock);
 	for (i = 0; i < SLOTS; i++)
 		if (slots[i].boost.task == task)
 			return &slots[i];

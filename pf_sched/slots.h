@@ -79,7 +79,7 @@ enum refusal {
  * @share: of a CPU that the thread takes, 0..65536, a decaying mean
  * @took_ns: CPU time that it took since the last tick
  * @asking: it was taken back for a moment to find out
- * @vain_until: jiffies until which it is not tried again, with the lowest bit set; 0: it may be
+ * @vain_until: stamp of when it may be tried again; 0: it may be
  */
 struct slot {
 	enum slot_state state;
@@ -145,7 +145,7 @@ extern struct slot_counts slot_counts;	/* changed under the lock */
 void slot_set_state(struct slot *slot, enum slot_state state);
 enum slot_state slot_state(const struct slot *slot);
 bool slot_active(const struct slot *slot);
-struct slot *slot_of(const struct task_struct *task);
+struct slot *slot_find(const struct task_struct *task);
 void slot_mark_socket(const struct slot *slot, bool elected);
 void slot_finish(struct slot *slot, enum boost_end end);
 unsigned int task_flags(const struct task_struct *task);
@@ -157,7 +157,7 @@ unsigned int field_levels(const struct field *others, u8 rank);
 bool place_for(const struct field *field, u8 rank);
 void places_displace(void);
 void places_adapt(bool budget_spent);
-unsigned int rr_priority(const struct slot *slot);
+unsigned int slot_rr_priority(const struct slot *slot);
 
 /* elect.c */
 bool elect_outranked(const struct task_struct *task, u8 rank);

@@ -75,7 +75,7 @@ void boost_status(struct seq_file *m)
 	}
 	if (!raised)
 		seq_puts(m, "raised: nobody\n");
-	if (sched_knob(SCHED_KNOB_LEVER) == LEVER_GROUP + 1)
+	if (sched_knob(SCHED_KNOB_LEVER) == lever_by_name(LEVER_GROUP))
 		seq_puts(m, "lever=group: sessions are raised by the program packetflow-group; see that it runs\n");
 	if (READ_ONCE(slot_counts.refused[REFUSED_LEVER]))
 		seq_printf(m, "no lever: %llu times; where a cgroup has the cpu controller set escape=1 to let receivers pass its cpu.max, and where RLIMIT_RTTIME is set lift it\n",

@@ -59,25 +59,25 @@ static u32 slot_harm(const struct slot *slot)
 	return min_t(u64, div_u64(lost, slot->share + 1), U32_MAX);
 }
 
-static u32 mean(u32 before, u32 now)
+static u32 ticks_mean(u32 before, u32 now)
 {
 	return before + (s32)(now - before) / MEAN;
 }
 
-static u32 rate(u64 number, u32 elapsed_us)
+static u32 rate_of(u64 number, u32 elapsed_us)
 {
 	return min_t(u64, div_u64(number, max(elapsed_us, 1U)), S32_MAX);
 }
 
-static void slot_try(struct slot *slot, bool full, u32 elapsed_us)
+static void slot_step_trial(struct slot *slot, bool full, u32 elapsed_us)
 {
 	struct pflow_trial_tick tick = { .most = PFLOW_ONE, .elapsed_us = elapsed_us };
 	u32 lost = slot_lost(slot);
 	u64 took_us = div_u64(slot->took_ns, NSEC_PER_USEC);
 
-	slot->lost = mean(slot->lost,
-			  rate((u64)(lost - slot->lost_seen) * USEC_PER_SEC, elapsed_us));
-	slot->share = mean(slot->share, rate(took_us * PFLOW_ONE, elapsed_us));
+	slot->lost = ticks_mean(slot->lost,
+				rate_of((u64)(lost - slot->lost_seen) * USEC_PER_SEC, elapsed_us));
+	slot->share = ticks_mean(slot->share, rate_of(took_us * PFLOW_ONE, elapsed_us));
 	slot->lost_seen = lost;
 	/* Who does not run waits for something else. */
 	tick.harm = full && slot->share > IDLE ? slot_harm(slot) : 0;
@@ -87,9 +87,12 @@ static void slot_try(struct slot *slot, bool full, u32 elapsed_us)
 /**
  * trial_begin() - a boost begins
  * @slot: of it
+ *
+ * Context: under slots_lock.
  */
 void trial_begin(struct slot *slot)
 {
+	lockdep_assert_held(&slots_lock);
 	/* What was vain is tried anew, and must not last until others would be asked about. */
 	if (slot->vain_until)
 		slot->trial.ask_us = 0;
@@ -106,28 +109,33 @@ void trial_begin(struct slot *slot)
  * trial_ask() - find out whether the boost is to be taken back for a moment
  * @slot: of it; its thread is raised. @asking says so afterwards
  * @full: the buffer is over the threshold still
- * @elapsed_us: since the last tick
+ * @elapsed_us: since the last tick, microseconds
+ *
+ * Context: under slots_lock, pf_sched's thread.
  */
 void trial_ask(struct slot *slot, bool full, u32 elapsed_us)
 {
-	slot_try(slot, full, elapsed_us);
+	lockdep_assert_held(&slots_lock);
+	slot_step_trial(slot, full, elapsed_us);
 	slot->asking = slot->trial.asking_us;
 }
 
 /**
  * trial_answered() - is it known now whether the boost helped?
  * @slot: of it; it was taken back
- * @elapsed_us: since the last tick
+ * @elapsed_us: since the last tick, microseconds
  *
- * Return: whether it is.
+ * Context: under slots_lock, pf_sched's thread. Return: whether it is.
  */
 bool trial_answered(struct slot *slot, u32 elapsed_us)
 {
-	slot_try(slot, true, elapsed_us);
+	lockdep_assert_held(&slots_lock);
+	slot_step_trial(slot, true, elapsed_us);
 	if (slot->trial.asking_us)
 		return false;
 	if (!slot->trial.reach)
-		slot->vain_until = ((u32)jiffies + usecs_to_jiffies(slot->trial.limit_us)) | 1;
+		slot->vain_until = pflow_stamp((u32)jiffies +
+					       usecs_to_jiffies(slot->trial.limit_us));
 	return true;
 }
 
@@ -135,10 +143,11 @@ bool trial_answered(struct slot *slot, u32 elapsed_us)
  * trial_vain() - is a thread better left as it is?
  * @slot: of its last boost
  *
- * Return: whether that was in vain, or it is not known yet.
+ * Context: under slots_lock. Return: whether that was in vain, or it is not known yet.
  */
 bool trial_vain(const struct slot *slot)
 {
+	lockdep_assert_held(&slots_lock);
 	return slot->asking ||
 	       (slot->vain_until && time_before32((u32)jiffies, slot->vain_until));
 }
@@ -147,7 +156,7 @@ bool trial_vain(const struct slot *slot)
  * trial_memory() - for how long what was found out is kept
  * @slot: of the last boost
  *
- * Return: jiffies since its end.
+ * Context: pf_sched's thread. Return: jiffies since its end.
  */
 u32 trial_memory(const struct slot *slot)
 {
@@ -157,9 +166,12 @@ u32 trial_memory(const struct slot *slot)
 /**
  * trial_forget() - the slot will be another thread's
  * @slot: it
+ *
+ * Context: under slots_lock.
  */
 void trial_forget(struct slot *slot)
 {
+	lockdep_assert_held(&slots_lock);
 	slot->trial = (struct pflow_trial){ 0 };
 	slot->vain_until = 0;
 	slot->asking = false;

@@ -27,7 +27,7 @@ from rig.kernels import Kernel
 from rig.traffic import LIGHT, programs
 
 LEVERS = ("nice", "deadline", "rr")
-TRACED = ("boost_consider", "tick")
+TRACED = ("boost_consider", "boost_tick")
 TRACING = "/sys/kernel/tracing"
 PORT, PPS, SECONDS, SIZE = 5000, 4000, 2, 256
 WORK_US = 100  # a packet
@@ -84,8 +84,8 @@ def measure(guest: Guest, lever: str) -> dict[str, float]:
 
     return {
         "elect": median("boost_consider", "boost"),
-        "tick": median("tick", ""),
-        "restore": median("tick", "restore"),
+        "tick": median("boost_tick", ""),
+        "restore": median("boost_tick", "restore"),
         "elections": sum(call.event == "boost" for call in found),
     }
 

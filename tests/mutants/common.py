@@ -120,7 +120,7 @@ MUTANTS = [
     Mutant(
         "anybody may write an open file",
         "common/knobs.c",
-        "if (!may_write(knob, file))",
+        "if (!knob_may_write(knob, file))",
         "if (0)",
         "vm/test_proc.py::test_only_the_administrator_writes",
     ),

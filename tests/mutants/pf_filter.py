@@ -23,7 +23,7 @@ MUTANTS = [
     Mutant(
         "a stream that waits is not noticed",
         "pf_filter/control.c",
-        "worst_wait(&worst, usage, order, cut);",
+        "harm_weigh_waits(&worst, usage, order, cut);",
         "(void)worst_wait;",
         OVERLOAD + "test_a_stream_that_waits_for_the_cpu_is_shed_for",
         kernel="6.12",
@@ -249,7 +249,7 @@ MUTANTS = [
     Mutant(
         "a slow reader is harmed",
         "pf_filter/loss.c",
-        "if (min(awake_share(thread), READ_ONCE(victim->awake)) < AWAKE)",
+        "if (min(thread_awake_share(thread), READ_ONCE(victim->awake)) < AWAKE)",
         "if (!READ_ONCE(victim->awake))",
         HARM + "test_nobody_is_shed_for_a_slow_reader",
     ),

@@ -26,8 +26,8 @@ MUTANTS = [
     Mutant(
         "the most important gives back first",
         "pf_mm/room.c",
-        "if (to_take[take][rank] && take_from(rank, take, wanted))",
-        "if (take_from(below - 1 - rank, take, wanted))",
+        "if (to_take[take][rank] && room_take_from(rank, take, wanted))",
+        "if (room_take_from(below - 1 - rank, take, wanted))",
         MM_BUDGET + "test_a_budget_that_is_lowered_is_kept_soon",
     ),
     Mutant(
@@ -75,7 +75,7 @@ MUTANTS = [
     Mutant(
         "TCP is cut below what it promised",
         "pf_mm/size.c",
-        "to = clamp_t(u32, tcp_used(sk), to, grant->size);",
+        "to = clamp_t(u32, size_used_tcp(sk), to, grant->size);",
         "to = max(to, grant->own);",
         MM_TCP + "test_a_stream_is_whole_when_everything_is_stopped",
     ),

@@ -62,7 +62,7 @@ MUTANTS = [
     Mutant(
         "the share of the raised is not held",
         "pf_sched/boost.c",
-        "else if (spent(slot, cpu))",
+        "else if (slot_budget_spent(slot, cpu))",
         "else if (0)",
         SCHED_BOUNDS + "test_a_flood_does_not_buy_the_cpu",
     ),

@@ -16,14 +16,14 @@ MUTANTS = [
     Mutant(
         "never lets go",
         "common/trial.c",
-        "trial->reach = less(trial->reach, fall(trial, tick, elapsed_us));",
+        "trial->reach = less(trial->reach, trial_fall(trial, tick, elapsed_us));",
         "(void)fall;",
         CONTROL + "test_it_lets_go_when_the_load_ends",
     ),
     Mutant(
         "harm is not answered",
         "common/trial.c",
-        "capped(trial->reach + rise(trial, tick, elapsed_us), most)",
+        "capped(trial->reach + trial_rise(trial, tick, elapsed_us), most)",
         "capped(trial->reach, most)",
         CONTROL + "test_a_step_is_answered",
     ),
@@ -37,14 +37,14 @@ MUTANTS = [
     Mutant(
         "what was vain for one is vain for all",
         "common/trial.c",
-        "if (trial->limit_us && harms_another(trial, tick)) {",
+        "if (trial->limit_us && trial_harms_another(trial, tick)) {",
         "if (0) {",
         TRIAL + "test_what_was_vain_for_one_is_tried_for_a_more_important_one",
     ),
     Mutant(
         "another's harm answers the question",
         "common/trial.c",
-        "\tif (harms_another(trial, tick)) {",
+        "\tif (trial_harms_another(trial, tick)) {",
         "\tif (0) {",
         TRIAL + "test_a_more_important_one_that_is_harmed_meanwhile_answers_the_question",
     ),

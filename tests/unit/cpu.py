@@ -92,7 +92,7 @@ def decayed(count: int, memory_us: int) -> int:
 
 @dataclass
 class Victim:
-    """struct victim, and victim_loss()."""
+    """struct victim, and victim_count_loss()."""
 
     arrived_seen: int
     lost_seen: int
@@ -232,7 +232,7 @@ class Cpu:
         return int((1 - awake) / (1 - awake + socket.wait) * ONE)
 
     def worst(self, levels: list[int], now_us: float) -> tuple[int, int, int]:
-        """worst_loss(): share and level of the most important that is harmed; time to spare."""
+        """harm_weigh_losses(): share and level of the most important harmed; time to spare."""
         share, of, spare = 0, 0, ONE
         lasting = False
         for who, victim in list(self.victims.items()):
@@ -267,7 +267,7 @@ class Cpu:
         return levels
 
     def control(self, sample: Sample, now_us: float) -> None:
-        """step_cut()."""
+        """control_step_cut()."""
         levels = self.sample(sample, now_us)
         share, of, spare = self.worst(levels, now_us)
         if min(self.idle_now, self.idle) >= IDLE_ENOUGH:
