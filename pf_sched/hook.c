@@ -114,7 +114,8 @@ static struct asked *hook_asked_at(const struct sock *sk)
 /*
  * Of a socket's packets one a jiffy speaks for all that one CPU delivers, and fewer where a boost
  * was refused: under overload what each of them takes is taken from the receivers. Whoever is
- * migrated between two of these words asks once too often, or a little late.
+ * migrated between two of these words asks once too often, or a little late. What is of weeks ago,
+ * when jiffies were about the same, says nothing.
  */
 static bool hook_asked_lately(const struct sock *sk)
 {
@@ -123,7 +124,7 @@ static bool hook_asked_lately(const struct sock *sk)
 
 	for (i = 0; i < PLACE; i++)
 		if (READ_ONCE(last[i].sk) == sk)
-			return time_before32((u32)jiffies, READ_ONCE(last[i].until));
+			return READ_ONCE(last[i].until) - (u32)jiffies - 1 < REFUSED_FOR;
 	return false;
 }
 
