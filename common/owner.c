@@ -20,6 +20,7 @@ static void entry_snapshot(struct pflow_sock *entry, struct sock *sk)
 {
 	const struct inet_sock *inet = inet_sk(sk);
 
+	lockdep_assert(lockdep_is_held(pflow_sock_lock(entry)));
 	pflow_sock_settle(entry, sk);
 	WRITE_ONCE(entry->last_seen, (u32)jiffies);
 	WRITE_ONCE(entry->rmem, pflow_rmem(sk));
@@ -41,6 +42,7 @@ static void entry_snapshot(struct pflow_sock *entry, struct sock *sk)
 static void entry_set_owner(struct pflow_sock *entry, struct task_struct *task,
 			    const struct pflow_priority *priority, enum pflow_learnt learnt)
 {
+	lockdep_assert(lockdep_is_held(pflow_sock_lock(entry)));
 	WRITE_ONCE(entry->rank, priority->rank);
 	WRITE_ONCE(entry->group, priority->group);
 	WRITE_ONCE(entry->autogroup, priority->autogroup);

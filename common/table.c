@@ -120,7 +120,7 @@ static void entry_free(struct rcu_head *rcu)
 /* Readers may hold the entry for a grace period. */
 static void entry_unlink(struct pflow_sock *entry)
 {
-	lockdep_assert_held(pflow_sock_lock(entry));
+	lockdep_assert(lockdep_is_held(pflow_sock_lock(entry)));
 	hlist_del_rcu(&entry->node);
 	atomic_dec(&used);
 	call_rcu(&entry->rcu, entry_free);
