@@ -3,9 +3,9 @@
  * Stepping aside: under pressure our own threads run on the CPU that the softirqs take.
  *
  * They are of a real-time class and come before all receivers. Where one wakes beside a receiver
- * that pf_sched has raised to such a class, the scheduler pushes that receiver to another CPU. On a
- * CPU where it was well that would be harm; the CPU that it goes to is often the one where softirqs
- * run, as they are no thread and the CPU looks free. On the pressed CPU the same push is what a
+ * that pf_sched has raised to such a class, the scheduler pushes that receiver to another CPU.
+ * On a calm CPU that push harms the receiver. It often ends on the CPU of the softirqs, which
+ * looks free, since softirqs are not threads. On the pressed CPU the same push is what a
  * receiver needs.
  *
  * Context: the thread itself, at the beginning of its round.

@@ -3,7 +3,7 @@
  * Batches: while a CPU is pressed, the interrupts of its network device are put off.
  *
  * A receiver that gets all that it is sent has an empty buffer, so it is woken for every
- * packet or two. When the device is looked at every 250 us instead, the receiver is woken once
+ * packet or two. When the device is polled once per `batch_us` instead, the receiver is woken once
  * for all packets that came meanwhile, and the device interrupts once. The kernel has the means
  * (gro_flush_timeout and napi_defer_hard_irqs of a device). They are used only while a CPU is
  * pressed and busy.
@@ -14,9 +14,10 @@
  * several queues is looked at by several CPUs; then all of those must want it.
  *
  * Context: the estimator's thread, which must not wait for the RTNL lock: what cannot be done
- * now is done a round later. The table changes under that lock, and under one of its own, which
- * is all that a reader of status takes. A device is held while it is in the table. It leaves it
- * before it goes (the notifier), or the module does; not if it goes to another namespace.
+ * now is done a round later. Writers of the table hold the RTNL lock and the table's own lock. A
+ * reader of status takes only the second. The table holds a reference to each device in it. A
+ * device is taken out when it is unregistered (the notifier), or when the module is unloaded. It
+ * stays when it moves to another namespace.
  */
 #include <linux/netdevice.h>
 #include <linux/nsproxy.h>

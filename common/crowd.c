@@ -2,11 +2,12 @@
 /*
  * Crowding: a receiver that never sleeps leaves the CPU of the softirqs, if another one idles.
  *
- * The scheduler moves a thread that is awake only where two of them share a CPU. A softirq is no
- * thread. So it sees one alone and leaves it there, though it hardly gets to run. A thread of ours
- * makes them two for a moment: it stays awake on that CPU until the scheduler on the idle CPU has
- * come for the receiver, for three ticks at most. One that pf_sched has raised to a real-time class
- * is not come for, but pushed away by a thread that comes before it; that takes no tick.
+ * The scheduler moves a thread that is awake only where two of them share a CPU. A softirq is not a
+ * thread, so the scheduler sees one thread alone there and leaves it, though it hardly gets to run.
+ * A thread of ours makes them two for a moment. It stays awake on that CPU until the scheduler on
+ * the idle CPU has pulled the receiver, for three ticks at most. The scheduler does not pull a
+ * receiver of a real-time class. It pushes it away when a thread of higher priority wakes beside
+ * it. That needs no tick.
  *
  * Nothing of the receiver is changed, so nothing has to be taken back, and its affinity holds.
  * Where it does not go, it is tried more and more seldom, and the CPU time that ours takes

@@ -7,9 +7,9 @@
  * seconds, and when somebody reads the table, it has packets counted for a moment, so
  * that owners and rates are known before they are needed.
  *
- * Context: a thread of a real-time class, as the CPU in question is the last one on which another
- * would get to run, above all before receivers that pf_sched has raised there. What takes its time
- * is left to a worker: to attach and detach, and to scan.
+ * Context: a thread of a real-time class. An ordinary thread would hardly run on the overloaded
+ * CPU, least of all beside receivers that pf_sched has raised. What takes its time is left to a
+ * worker: to attach and detach, and to scan.
  */
 #include <linux/kthread.h>
 #include <linux/workqueue.h>

@@ -5,7 +5,7 @@
  * was looked up in a hash and with its own state kept about; here ftrace's trampoline
  * saves the arguments and calls the handler.
  *
- * What ftrace need not do for us, as each of it costs (and so no flag asks for it):
+ * Flags that are not set, because each costs something and none is needed:
  *
  * FTRACE_OPS_FL_RECURSION: the handler must not cause a call of the very function it is
  * attached to. Nothing else is in the filter, so whatever else it calls is no recursion; nor
@@ -22,8 +22,8 @@
  * administrator's: it stops our calls as it stops kprobes on such functions, silently in
  * both cases, and when it is set back they go on. Whoever uses this must live with it.
  *
- * No hit is missed, but for one case: where others look at the same function ftrace calls all
- * of us one after another, and not again in the midst of that in the same context.
+ * No hit is missed, but for one case: if others trace the same function, ftrace calls all handlers
+ * in turn. A call that arrives in the same context meanwhile is skipped.
  */
 #include <linux/delay.h>
 #include <linux/err.h>

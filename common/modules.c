@@ -3,8 +3,9 @@
  * The modules that hang on pf_common, and the switch that stops them all.
  *
  * One mutex orders registration, the switch, and the reading of what modules
- * tell of themselves; so none of their functions runs once they have left. The estimator tells
- * modules of pressure under a mutex of its own, as whoever holds the first may wait for it.
+ * tell of themselves; so none of their functions runs once they have left. The estimator uses a
+ * second mutex when it tells modules of pressure: a holder of the first one may be waiting for the
+ * estimator.
  */
 #include <linux/list.h>
 #include <linux/mutex.h>

@@ -2,8 +2,8 @@
 /*
  * Places: a receiver that waits where softirqs take the CPU is woken where a CPU idles.
  *
- * The scheduler does not count softirqs as load. So it leaves a receiver on the CPU on which
- * packets arrive, as that is the one that wakes it, though it hardly gets to run there and another
+ * The scheduler does not count softirqs as load. So it leaves a receiver on the CPU on which its
+ * packets arrive, since that CPU wakes it. The receiver hardly gets to run there, though another
  * CPU idles. No priority helps it, since softirqs come before all of them.
  *
  * What is done is a hint. The scheduler keeps for each task the CPU on which it woke last, and
@@ -13,9 +13,9 @@
  * and group of the task stay as they are. Whoever does not want his server to be moved binds it to
  * a CPU, as always. Who always has something to do never wakes; see crowd.c.
  *
- * It costs nobody his packets, so it comes before shedding: pf_filter sees what is still waited for
- * then. The most important one goes first, and one at a time to each CPU, until it is seen what is
- * left of its idle time.
+ * It costs nobody his packets, so it comes before shedding: pf_filter then sees only the waiting
+ * that remains. The most important receiver is placed first. Each CPU gets one at a time, until its
+ * remaining idle time is known.
  *
  * Context: the estimator's thread.
  */

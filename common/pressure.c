@@ -2,10 +2,10 @@
 /*
  * Pressure: which CPU's packets are looked at, and for how long.
  *
- * A CPU with a sign of overload (signals.c) is *pressed* for a second after the last one; only then
- * are its packets looked at one by one and the receive calls probed. Where looking
- * does not pay, it *rests*: drops at a socket, and squeezes, do not make it look again for a
- * while. On PREEMPT_RT there are many of these, as time counts in which a softirq was preempted.
+ * A CPU with a sign of overload (signals.c) is *pressed* for a second after the last one. Only then
+ * are its packets judged and its receive calls looked at. Where looking does not pay, it *rests*:
+ * drops at a socket, and squeezes, do not make it look again for a while. On PREEMPT_RT squeezes
+ * are frequent: the time for which a softirq was preempted counts as its own.
  *
  * Context: any but NMI; single words, written by whoever sees a sign.
  */

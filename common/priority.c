@@ -2,10 +2,10 @@
 /*
  * How much a task matters, and whether the scheduler acts on it.
  *
- * The rank follows nice and real-time class alone, the administrator's word.
+ * The rank follows only what the administrator set: nice level and scheduling class.
  * Between two tasks of different scheduling groups (autogroup gives every
  * session one, systemd every service) nice does nothing for the CPU share;
- * that is only found out and told, not corrected, here.
+ * this file only detects that, and reports it in status.
  */
 #include <linux/cgroup.h>
 #include <linux/sched.h>

@@ -4,8 +4,8 @@
  * has a table of its own rows; here they are registered and told of. A probe is a
  * kprobe, or, where it runs for every packet and the kernel can, a call by ftrace.
  *
- * Arming makes ftrace walk all functions of the kernel, tens of milliseconds on a slow CPU,
- * and where something is wanted at times these are the moments when CPUs are short. So
+ * Arming a probe makes ftrace walk all functions of the kernel. That takes tens of milliseconds on
+ * a slow CPU. Probes that are wanted only at times would be armed just when CPU time is short. So
  * nearly all stay armed as long as the suite runs, and look at a flag first.
  *
  * pf_common's own handlers run in the context of the caller, in a kprobe with preemption off,
@@ -17,8 +17,8 @@
  * On the receive calls something is done only while somebody looks (overload, or the
  * estimator's short sample); the others run once a socket. From 6.3 there is a tracepoint
  * for all receive calls, which they pass as they return. Before, even a call that does
- * nothing costs half a percent of a packet: there they are armed when they are first needed,
- * and stay so, as disarming waits for every task to sleep.
+ * nothing costs half a percent of a packet. There they are armed when they are first needed. They
+ * stay armed, since disarming waits until every task has slept.
  */
 #include <linux/err.h>
 #include <linux/kprobes.h>

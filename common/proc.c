@@ -3,8 +3,8 @@
  * /proc/packetflow: status for people, metrics for machines (OpenMetrics),
  * sockets (the shared table, a line a socket), and the suite's own knobs.
  *
- * Reading takes RCU, and the mutex that orders modules; traffic waits for
- * neither. Whoever reads the sockets has the table brought up to date first.
+ * A reader takes RCU and the modules' mutex. The packet path never waits for a reader. Whoever
+ * reads the sockets has the table brought up to date first.
  */
 #include <linux/pid_namespace.h>
 #include <linux/proc_fs.h>

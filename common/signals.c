@@ -14,7 +14,7 @@
  *  - Drops at a socket buffer, seen by the tracepoint that a drop passes
  *    anyway, so that it costs nothing while nobody drops.
  *
- * A receiver that waits and loses nothing is another one (waiting.c).
+ * There is one more signal: a receiver that waits and loses nothing (waiting.c).
  *
  * Context: NAPI polls run with softirqs off, drops at a socket in softirq or
  * process context; these probes touch their own CPU's data. Counters are read by the estimator's

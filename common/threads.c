@@ -15,7 +15,7 @@
  * time; nothing is held.
  *
  * Context: softirq for the tracepoints, process context for receive calls, both on the
- * thread's own CPU; samples are taken by a timer or a worker, one at a time.
+ * thread's own CPU; samples are taken by a timer or a thread, one at a time.
  */
 #include <linux/hash.h>
 #include <linux/interrupt.h>

@@ -2,9 +2,9 @@
 /*
  * Waiting: the sign of a receiver that loses nothing when it has too little of a CPU.
  *
- * A CPU without idle time is no sign of overload, but one that receivers may have to wait for their
- * turn there. A TCP receiver that does wait (threads.c) where packets are received says that it is
- * worth looking at these packets; in vain, more and more seldom.
+ * A CPU without idle time is not yet overloaded, but receivers may have to wait there. If a TCP
+ * receiver does wait (threads.c), the CPUs that receive packets are put under pressure. If that
+ * does not help, it is repeated less and less often.
  *
  * Context: the estimator's thread.
  */

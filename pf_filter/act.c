@@ -2,9 +2,9 @@
 /*
  * Act: drop a packet so that nobody has to wonder where it went.
  *
- * One function a cause frees the buffer, so that the location that dropwatch
- * and "perf trace -e skb:kfree_skb" show names the cause, beside a reason of
- * the core's (a module cannot add reasons). The socket's drop counter and the
+ * Each cause has its own function that frees the buffer. So the location that dropwatch
+ * and "perf trace -e skb:kfree_skb" show names the cause. The drop reason is one of the
+ * kernel's own, as a module cannot add reasons. The socket's drop counter and the
  * UDP counters go up as they would have further on: "ss -m" and nstat keep
  * telling what a receiver lost. A packet that was dropped without looking up
  * its socket is owed to the counter until a packet's socket is looked up again,

@@ -2,11 +2,11 @@
 /*
  * Classify: is this packet one process's, and whose?
  *
- * Judged is only what is sure to end at one receiver: UDP for an address of
+ * Only packets that surely end at one receiver are judged: UDP for an address of
  * this host, whole, without IP options or extension headers (a source route
- * may still send it on), not bridged, not claimed by a transparent proxy, nor
- * where IPVS has services, which takes their packets on the way to a socket. The
- * hook runs after destination NAT, so the address is final; it is checked to
+ * may still send it on), not bridged, not claimed by a transparent proxy. Where
+ * IPVS has services nothing is judged, because IPVS takes packets later, on their way
+ * to a socket. The hook runs after destination NAT, so the address is final; it is checked to
  * be local, since a lookup by port alone would match forwarded packets. With a
  * VRF the packet passes here twice: the second time, when the device is the
  * VRF's, the lookup is right. What is forwarded to a socket in another namespace of this

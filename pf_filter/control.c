@@ -3,11 +3,11 @@
  * The controllers: one cut a CPU (policy.h), a measure on trial (common/trial.h), moved by a
  * tick.
  *
- * It answers a receiver that has too little of the CPU it runs on, or a receive queue that
- * overflows there, whoever's packets are lost then (harm.c). Shed are those below the harmed
- * receiver, or below the most important one that is served there, whose packets arrive on
- * that CPU, or who run on it. With time to spare a receiver is slow by itself or bursty;
- * shedding others would not help it.
+ * A cut rises if a receiver has too little of its CPU, or if the CPU's receive queue overflows
+ * (harm.c). Then receivers below the harmed one are shed. For a queue, those below the most
+ * important receiver served there are shed. Only receivers that run on this CPU, or whose packets
+ * arrive on it, are shed. With time to spare a receiver is slow by itself or bursty; shedding
+ * others would not help it.
  *
  * Where nothing is cut and next to nothing dropped, the CPU rests from looking:
  * that would take from receivers more than it gives them.
@@ -16,8 +16,8 @@
  * may not get the CPU in just this situation. It reads what the packet path
  * counted, and publishes each cut as one word; the packet path takes no lock.
  *
- * Context: filter_control_judge() and _note_harm() in softirq; the tick in timer softirq on any one
- * CPU.
+ * Context: filter_control_judge() and filter_control_note_harm() in softirq; the tick in timer
+ * softirq on any one CPU.
  */
 #include <linux/random.h>
 #include <linux/ktime.h>

@@ -10,12 +10,12 @@
  * Whose a flow is, the hook tells (wire.c). A frame of a flow that it has not told of goes up.
  *
  * All else passes: what pf_filter leaves alone, and what a program or rule at the device's
- * ingress may take elsewhere before the hook sees it. A tag of a VLAN has to be in the frame, as a
+ * ingress may redirect before it reaches the hook. A tag of a VLAN has to be in the frame, as a
  * program cannot see one that the card has taken off. The sum of IPv4's header is verified here, as
  * the kernel verifies it only later.
  *
- * A program that is loaded holds the module, so what it calls is always there. Whether
- * anything is judged, says @judging.
+ * A program that is loaded holds the module, so what it calls is always there. @judging says
+ * whether frames are judged.
  *
  * On PREEMPT_RT all passes, as nothing is remembered there.
  *

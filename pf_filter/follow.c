@@ -5,7 +5,8 @@
  * A trail is not begun where rules choose the route, or where it has several paths, and not
  * where the source or the destination is translated further on. Every %CONFIRM_EVERY another
  * packet is traced; where it arrives elsewhere, the trail leads there, and %TRAIL_LASTS after the
- * last one that arrived it ends. What filters further on would drop is not received anyway.
+ * last one that arrived it ends. A packet that a later filter drops
+ * is not received, so it confirms no trail.
  *
  * Context: softirq, RCU read side.
  */

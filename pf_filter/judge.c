@@ -2,17 +2,17 @@
 /*
  * Judge: the paper's conditions (section 3.1.1), anew for each packet.
  *
- * B2: what the socket would drop anyway is dropped now, surely, unless pf_mm
- * can still grow the buffer. Nothing is latched: the same comparison that the
- * kernel makes at the end of the path is made here.
- *
  * B1: where this CPU, or the CPU on which the receiver runs, is in trouble, a
  * packet of a less important receiver is dropped with the probability that the
  * controllers ask for. Loopback has no receive queue to relieve and its sender
  * runs on this host, so B1 leaves it alone.
  *
- * B1 needs no socket, and neither does B2 where the receiver was recalled and the
- * packets passed since somebody looked surely fit: what the receiver took
+ * B2, asked next: what the socket would drop anyway is dropped now, surely, unless
+ * pf_mm can still grow the buffer. Nothing is latched: the same comparison that the
+ * kernel makes at the end of the path is made here.
+ *
+ * B1 does not need the socket. B2 does not need it either if the receiver was recalled
+ * and the packets let through since the last look surely fit. What the receiver reads
  * meanwhile only makes more room.
  *
  * Context: softirq, RCU read side.

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
  * Harm by loss. A UDP receiver loses what finds its buffer full. Lost and arrived packets are
- * counted for each that loses any, over a window of 50 ms or 64 packets, whichever is longer,
- * less a handful, which moves nothing. It counts as harm only where the receiver is kept
+ * counted for each that loses any, over a window of 50 ms or 64 packets, whichever is longer. A
+ * few losses in a window are ignored. It counts as harm only where the receiver is kept
  * from running: one that sleeps while its buffer is full is slow by itself, though it has to
- * wait for its turn now and then. Others are shed for it while it loses less for that, not while
- * it waits less.
+ * wait for its turn now and then. Shedding goes on as long as the receiver loses fewer packets
+ * because of it. That it waits less does not count.
  *
  * Context: victims_note_loss() in softirq, on the CPU where a packet arrives; the rest by the
  * controllers' tick.

@@ -5,8 +5,8 @@
  * One that was traced is known by its buffer and its header. It is judged here, and where it has
  * a receiver the trail leads here from now on.
  *
- * What the host judged is not judged in the container again. What goes there from elsewhere on
- * this host escapes judging as long as there is a trail; loopback's does, too.
+ * What the host judged is not judged in the container again. Packets from other containers of this
+ * host are not judged while there is a trail. Neither are packets of the loopback.
  *
  * Context: softirq, RCU read side.
  */

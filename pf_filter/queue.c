@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Harm by a receive queue that overflows. It loses what the CPU has no time for, whoever's packets
- * that are. So the most important receiver that is served counts, and no more than it lacks.
+ * Harm by a receive queue that overflows. It loses packets of any receiver. So the most important
+ * receiver served there is taken as the harmed one. The harm is no more than what it lacks.
  *
  * Context: the controllers' tick.
  */

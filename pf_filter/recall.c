@@ -5,10 +5,10 @@
  * B1 asks for the receiver's place in the order and not for its socket, and B2
  * needs the socket only where its buffer may be full. Looking up the socket for
  * each packet would be the dearest part of a drop, and of a pass. So a few flows
- * are remembered for each CPU, for the rest of the jiffy: flow, and the identity
- * of the socket; the entry is looked up by it, and if it is gone the flow is
- * unknown. An identity is never followed before the kernel's own table of UDP
- * sockets has shown that the socket is still there.
+ * are remembered for each CPU, for the rest of the jiffy. A slot holds the flow and
+ * the identity of its socket. The entry is looked up by that identity. If the entry is
+ * gone, the flow is unknown. The socket's address is followed only after the kernel's
+ * own table of UDP sockets has shown that the socket is still there.
  *
  * The slots are this CPU's own and used with softirqs off, which excludes all
  * others, except on PREEMPT_RT, where nothing is remembered.

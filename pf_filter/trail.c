@@ -12,10 +12,10 @@
  *
  * A trail must never lead astray. Of two packets for one address the second goes where the first
  * went, as long as nothing changes in between and the way does not depend on where they come
- * from. So the trail ends with a change of routes in either namespace, as the routes that the
- * kernel itself has cached do; of the neighbour or the bridge's port that has the address; and
- * with the namespaces. It is begun and followed in follow.c, where the host forwards the packet,
- * and confirmed in meet.c, where it is received.
+ * from. So a trail ends in three cases: routes change in either namespace (the kernel drops its own
+ * cached routes then, too); the address moves to another neighbour or bridge port; or one of the
+ * namespaces goes. It is begun and followed in follow.c, where the host forwards the packet, and
+ * confirmed in meet.c, where it is received.
  *
  * Slots are taken by destination and written under their lock, which the packet path only tries;
  * where it fails, the packet is treated as if nothing were known. What ends trails holds the lock

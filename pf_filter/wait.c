@@ -2,9 +2,9 @@
 /*
  * Harm by waiting. A TCP receiver loses nothing when it has too little of the CPU: it waits, and
  * who asks it waits too. So does a UDP receiver before its buffer is full: its datagrams are read
- * late (judge.c). What counts is how much of the time it waits, and no more than
- * what less important receivers take of the CPU meanwhile and shedding would give back:
- * their own run time, and that part of softirqs which their packets would no longer cost.
+ * late (judge.c). The harm is the time for which it waits, but at most the time that shedding less
+ * important receivers would give back: their own run time, and that part of softirqs which their
+ * packets would no longer cost.
  * So who waits for a disk, a peer or a task that computes is not harmed by packets.
  *
  * Context: the controllers' tick.

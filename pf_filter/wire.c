@@ -3,15 +3,16 @@
  * Wire: flows as the frames of a device show them, and whose they are.
  *
  * A driver that asks about its frames (driver.c) needs to be told whose a flow is. Only the hook
- * finds that out. What it found holds for the rest of the jiffy, as in recall.c, for frames by
- * which the driver has shown the same flow: with the addresses and ports that it had before any
- * translation, and on a device that leads to the one where the hook met it. So in each jiffy the
- * first packet of a flow goes up.
+ * finds that out. What the hook found holds for the rest of the jiffy, as in recall.c. It holds for
+ * a flow that the driver has shown before. The flow is known by its addresses and ports before
+ * translation. Its device must lead to the one where the hook met it. So in each jiffy the first
+ * packet of a flow goes up.
  *
  * What was judged in the driver and passed has a mark in front of its frame (XDP's metadata), so
- * that it is not judged again, on whatever CPU the hook meets it. A driver that has no place for it
- * has its packets judged twice; then the cut, which is asked for by harm, is less deep. Where the
- * hook runs on other CPUs than the driver (RPS), nothing is told, and nothing dropped there.
+ * that it is not judged again, on whatever CPU the hook meets it. If a driver leaves no room for
+ * the mark, its packets are judged twice. The cut then settles lower, because it follows the
+ * harm. Where the hook runs on other CPUs than the driver (RPS), nothing is told, and nothing
+ * dropped there.
  *
  * Slots are this CPU's own and used with softirqs off, as recall.c's.
  *

@@ -8,9 +8,9 @@
  * the read-side section it was found in, may be another socket's tomorrow, and a release
  * probe can be missed. A held socket that was closed keeps its namespace and what is
  * queued; so pf_common tells of each release that it probes, which wakes the keeper, and the
- * keeper looks ten times a second whether a socket is dead. Where the reference is taken the
- * caller has the socket under RCU or its lock; one whose last reference is gone already is
- * let go.
+ * keeper looks ten times a second whether a socket is dead. When a grant takes its
+ * reference, the caller is under RCU or holds the socket's lock. If the last reference is already
+ * gone, no grant begins.
  *
  * The packet path begins grants (grow.c), the keeper ends them (attend.c). What they have is in
  * the account (account.c). Both work under one raw lock, taken where a size changes (a few times

@@ -2,12 +2,12 @@
 /*
  * The hooks: where a socket's buffer is seen to fill.
  *
- * UDP: a tracepoint that sock_def_readable() passes with the packet just queued; before
- * 6.3 there is none, and a probe on the function that queues a UDP packet does instead,
- * before it looks for room: called by ftrace, or by a kprobe where that cannot be. They are
- * always there, as growth has to come before the first overflow: a load and a comparison,
- * behind a patched call. Whoever is full already queues nothing, so a second tracepoint tells
- * of what is dropped; it costs nothing while nobody drops.
+ * UDP: a tracepoint that sock_def_readable() passes with the packet just queued. Before 6.3
+ * there is no such tracepoint. A probe on the function that queues a UDP packet takes its place.
+ * It runs before that function checks for room. ftrace calls it, or else a kprobe. They are
+ * always there, as growth has to come before the first overflow: a load and a comparison, behind
+ * a patched call. Whoever is full already queues nothing, so a second tracepoint tells of what
+ * is dropped; it costs nothing while nobody drops.
  *
  * TCP: a tracepoint that a receive call passes with the socket's lock held, once for each
  * piece it copies. A sender whose window is shut sends nothing, so nothing is lost by

@@ -3,9 +3,9 @@
  * What is measured of a buffer: how fast it is sent to and emptied, how full it was and since
  * when; and how long relief takes. The threshold at which it has to grow follows from these.
  *
- * Of UDP packets are counted, and the clock is read once for many of them. How fast a receiver
- * takes them is what arrived in a stretch of time and is missing at its end. What TCP's receiver
- * takes the keeper measures (attend.c).
+ * For UDP packets are counted, and the clock is read once for many. What a receiver takes is what
+ * arrived in an interval, less what more waits at its end. What TCP's receiver takes the keeper
+ * measures (attend.c).
  *
  * Context: the packet path, where packets of one socket may come on several CPUs at once, and the
  * keeper.

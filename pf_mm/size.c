@@ -9,8 +9,8 @@
  * no room until as much was received.
  *
  * TCP: only under the socket's lock, and by whoever has it. The window clamp follows the
- * size, as autotuning has it follow, and rcv_ssthresh grows up to that as data come. What
- * is queued and what the peer was promised are always kept room for, as the kernel would
+ * size, as autotuning has it follow, and rcv_ssthresh grows up to that as data come. There
+ * is always room for what is queued and for what the peer was promised, as the kernel would
  * drop them for want of it.
  */
 #include <linux/cgroup.h>

@@ -6,9 +6,9 @@
  * them; the packet path adds to the head of a chain meanwhile, and what it adds is met the next
  * time.
  *
- * A TCP socket is changed with its spinlock held and only while no process owns it. Its
- * lock as a mutex is never waited for: the owner may sleep in it, on a page of its own
- * memory even, for as long as it likes. A socket that is owned is left for the next time.
+ * A TCP socket is changed with its spinlock held and only while no process owns it. The
+ * keeper never waits for a socket's owner (lock_sock()): the owner may sleep for any time, even on
+ * a page fault. A socket that is owned is left for the next time.
  *
  * Context: worker.
  */

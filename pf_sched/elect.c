@@ -15,7 +15,7 @@
 #define CREATE_TRACE_POINTS
 #include "trace.h"
 
-#define RECEIVED_FOR	(2 * PFLOW_HOLD)	/* receive calls are looked at every 5 s */
+#define RECEIVED_FOR	(2 * PFLOW_HOLD)	/* they are looked at for a part of each second */
 #define AWAKE		(PFLOW_ONE / 64)	/* who runs and waits for less is in nobody's way */
 #define BUSY		(PFLOW_ONE / 2)		/* who does for less can spare some of its CPU */
 

@@ -8,11 +8,10 @@
  * called. The function serves sockets of all families; ours are looked for first.
  *
  * From 6.3 that function has a tracepoint; before, ftrace calls at its entry, or a kprobe
- * where that cannot be. It is passed by each packet that is delivered. So it is attached for
- * good, and looks no further than at a flag while no CPU is under pressure and all have time to
- * spare: nobody waits for his turn then. Who fills is found too where its first packet
- * is dropped, by a tracepoint that costs nothing while nobody drops; and so is a thread that
- * runs too little to let another packet in.
+ * where that cannot be. It is passed by each packet that is delivered. So the hook stays attached.
+ * While no CPU is under pressure or busy it only reads a flag. A second tracepoint runs where a
+ * full socket drops a packet. It also finds a thread that runs too little for another packet to be
+ * queued. It costs nothing while no packet is dropped.
  *
  * Context: softirq, or process, with softirqs off or, of TCP, on; preemption may be on. The
  * caller holds the socket, or has it under RCU.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * pf_sched: a process whose socket buffer fills runs sooner and longer, for a
- * while, and nothing of that is left behind (PacketFlow scheduler, section 3.2).
+ * pf_sched: a process whose socket buffer fills runs sooner for a while, and nothing of that is
+ * left behind (PacketFlow scheduler, section 3.2).
  */
 #include <linux/capability.h>
 #include <linux/module.h>

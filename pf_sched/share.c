@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * The share: what the raised take of each CPU is counted against a budget, ghosts
- * included. When it is spent their boosts end, those of the less important first.
+ * The share: the CPU time of raised threads is counted against a budget for each CPU. Ended
+ * boosts that are still remembered (ghosts, slots.h) count, too. When the budget is spent boosts
+ * end, those of the less important first.
  */
 #include <linux/percpu.h>
 

@@ -8,10 +8,10 @@
  * for 2 s, then 4 s, and so on up to a minute. If the receiver then loses more packets, gets
  * less of the CPU, or waits for it for longer, it is raised again at once, and asked about later.
  *
- * Packets alone would not tell. Of a flood nearly all are lost even where the boost lets twice as
- * many be read; and those of some ten milliseconds are few. The CPU time that a thread gets is
- * known exactly, and so is the time for which it waits: a server that gets its share late answers
- * late. A stream loses no packets, so only these two count.
+ * Packets alone would not tell. In a flood nearly all packets are lost even if the boost doubles
+ * what is read. And few packets come in some ten milliseconds. The CPU time that a thread gets
+ * is known exactly, and so is the time for which it waits: a server that gets its share late
+ * answers late. A stream loses no packets, so only these two count.
  *
  * Context: pf_sched's thread, under slots_lock; trial_begin() and trial_vain() also the packet
  * path.
