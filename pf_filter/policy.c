@@ -134,7 +134,7 @@ bool pflow_worth(u64 dropped, u64 passed)
 /**
  * pflow_floor() - what a receiver may have however unimportant it is
  * @floor: packets/s that everybody may have
- * @percent: of its share by weight, so much too
+ * @percent: it may also have this percentage of its share by weight
  * @weight: its own
  * @weights: of all receivers on the CPU together
  * @packet_ns: what a packet of it costs the CPU, its own work included; 0: not known

@@ -212,6 +212,13 @@ MUTANTS = [
         OVERLOAD + "test_equals_are_not_shed_for_each_other",
     ),
     Mutant(
+        "no floor by weight",
+        "pf_filter/policy.c",
+        "return share_ns > floor ? min_u32(share_ns, PFLOW_FLOOR_MOST) : floor;",
+        "return floor;",
+        "unit/test_policy.py::test_a_floor_by_weight_is_what_that_share_of_the_cpu_can_handle",
+    ),
+    Mutant(
         "no floor",
         "pf_filter/policy.c",
         "if (allowed < floor)",

@@ -19,7 +19,7 @@ CACHE = Path(os.environ.get("PACKETFLOW_CACHE", "/var/cache/packetflow"))
 REPO = Path(__file__).resolve().parents[2]
 BUILT = REPO / os.environ.get("PACKETFLOW_BUILD", "build")  # the project's modules
 
-SERIES = ("6.1", "6.12", "7.2")  # those of "make setup"
+SERIES = ("6.1", "6.12", "7.2")  # oldest first; tools/kernel and tests/quick name them, too
 DEBUG = ("debug", "debug-6.12", "kcsan")  # as tools/debug-kernel knows them
 OPTIONAL = ("pf_filter", "pf_sched", "pf_mm")  # the project's modules beside pf_common
 

@@ -107,7 +107,7 @@ def library() -> ctypes.CDLL:
         built = ctypes.CDLL(str(out))
     built.pflow_rank.restype = ctypes.c_uint8
     built.level.restype = ctypes.c_uint16
-    for name in ("pflow_rate_update", "cut_share", "pflow_keep", "pflow_cut_reach"):
+    for name in ("pflow_rate_update", "cut_share", "pflow_keep", "pflow_floor", "pflow_cut_reach"):
         getattr(built, name).restype = ctypes.c_uint32
     for name in ("pflow_cut_most", "pflow_stood_step"):
         getattr(built, name).restype = ctypes.c_uint32
@@ -189,6 +189,11 @@ def worth(dropped: int, passed: int) -> bool:
 def keep(share: int, rate: int, top_rate: int, floor: int) -> int:
     words = (ctypes.c_uint32(word) for word in (share, rate, top_rate, floor))
     return int(library().pflow_keep(*words))
+
+
+def floor_of(floor: int, percent: int, weight: int, weights: int, packet_ns: int) -> int:
+    words = (ctypes.c_uint32(word) for word in (floor, percent, weight, weights, packet_ns))
+    return int(library().pflow_floor(*words))
 
 
 def fills(waiting: int, size: int, threshold: int) -> bool:

@@ -66,3 +66,12 @@ def test_a_kernel_offers_the_drivers_that_are_there(
     )
     assert [stock.offers(name) for name in ("8139cp", "veth", "8139")] == [True, True, False]
     assert not built_in.offers("8139cp")
+
+
+def test_scripts_know_the_same_kernels() -> None:
+    """They are in the order of their age: the quick set has the oldest and the newest."""
+    assert f'ALL="{" ".join(kernels.SERIES)}"' in (kernels.REPO / "tools/kernel").read_text()
+    assert f"set -- {','.join(kernels.SERIES)} " in (kernels.REPO / "tests/quick").read_text()
+    assert list(kernels.SERIES) == sorted(
+        kernels.SERIES, key=lambda name: [int(part) for part in name.split(".")]
+    )

@@ -18,6 +18,7 @@ from unit.policy import (
     cut_most,
     cut_reach,
     cut_share,
+    floor_of,
     keep,
     level,
     rank,
@@ -97,6 +98,24 @@ def test_more_important_receivers_are_never_shed_more(cut: Cut, one: int, other:
     assert 0 <= cut_share(cut, one) <= ONE
     if one > other:
         assert cut_share(cut, one) <= cut_share(cut, other)
+
+
+def test_a_floor_by_weight_is_what_that_share_of_the_cpu_can_handle() -> None:
+    # A third of a CPU, at 50 us a packet.
+    assert floor_of(100, 100, 1024, 3072, 50_000) == 6666
+    assert floor_of(100, 50, 1024, 3072, 50_000) == 3333
+    assert floor_of(100, 100, 5000, 3072, 50_000) == 20_000  # no more than all of it
+
+
+@given(words, st.integers(0, 100), words, words, words)
+def test_a_floor_by_weight_is_never_below_the_floor(
+    floor: int, percent: int, weight: int, weights: int, packet_ns: int
+) -> None:
+    floor = min(floor, 1_000_000)
+    found = floor_of(floor, percent, weight, weights, packet_ns)
+    assert found >= floor
+    if not percent or not weights or not packet_ns:
+        assert found == floor
 
 
 @given(shares, rates, rates, rates)
