@@ -224,13 +224,11 @@ def draw(panel: Axes, result: Json) -> None:
     panel.axhline(sent, color=INK, linewidth=1, linestyle=(0, (4, 3)), zorder=1.5)
     panel.annotate(
         f"sent to each: {sent:.0f}",
-        (1, sent),
-        (-2, 4),
-        ha="right",
-        xycoords=("axes fraction", "data"),
+        (len(result["nices"]) - 1, sent),  # over the last receiver, who has the least
+        (0, 4),
+        ha="center",
         textcoords="offset points",
         fontsize=9.5,
-        bbox={"boxstyle": "square,pad=0.1", "facecolor": "white", "edgecolor": "none"},
     )
     panel.set_title(title(result), loc="left", fontsize=12.5, color=INK, pad=10)
     heads = [*(f"nice {nice}" for nice in result["nices"]), "all together"]
