@@ -25,6 +25,7 @@
 #define BACKOFF_US	(2 * SECOND_US)
 #define BACKOFF_MOST_US	(60 * SECOND_US)
 #define DIFFERENCE	8		/* what changes harm by less than 1/8 makes none */
+#define DIFFERENCE_LEAST (PFLOW_ONE / 64)	/* nor does less than this of a receiver's packets */
 
 static u32 less(u32 value, u32 by)
 {
@@ -78,7 +79,20 @@ static bool trial_harms_another(const struct pflow_trial *trial,
 }
 
 /*
- * Has the step that was taken back been missed? Until that can be told, it stays back. Where
+ * Has the step that was taken back been missed? Who loses little loses clearly more without it;
+ * who loses nearly all has clearly less left, while its loss hardly changes.
+ */
+static bool trial_step_was_missed(const struct pflow_trial *trial, u32 harm)
+{
+	u32 left_with = less(PFLOW_ONE, trial->with);
+	u32 left = less(PFLOW_ONE, harm);
+
+	return harm > trial->with + trial->with / DIFFERENCE ||
+	       left + floored(left_with / DIFFERENCE, DIFFERENCE_LEAST) < left_with;
+}
+
+/*
+ * The step that was taken back stays back until it can be told whether it is missed. Where
  * somebody more important is harmed meanwhile it may be for want of it.
  */
 static void trial_wait_for_answer(struct pflow_trial *trial, const struct pflow_trial_tick *tick,
@@ -95,7 +109,7 @@ static void trial_wait_for_answer(struct pflow_trial *trial, const struct pflow_
 		return;
 	trial->asking_us = 0;
 	trial->futile_us = 0;
-	if (tick->harm > trial->with + trial->with / DIFFERENCE) {
+	if (trial_step_was_missed(trial, tick->harm)) {
 		trial->reach = capped(trial->reach + PFLOW_ONE, tick->most);
 		/* That says nothing of the steps above, which were vain. */
 		if (!trial->limit_us)

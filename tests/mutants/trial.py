@@ -98,6 +98,13 @@ MUTANTS = [
         TRIAL + "test_who_is_harmed_again_gets_back_at_once_what_was_enough",
     ),
     Mutant(
+        "who loses nearly all cannot be helped",
+        "common/trial.c",
+        "left + floored(left_with / DIFFERENCE, DIFFERENCE_LEAST) < left_with",
+        "left > PFLOW_ONE",
+        TRIAL + "test_a_little_more_for_who_has_little_is_a_help",
+    ),
+    Mutant(
         "an onset ends where harm is no greater",
         "common/trial.c",
         "trial->worst - trial->worst / DIFFERENCE",
