@@ -163,7 +163,7 @@ static void estimator_round(struct kthread_work *work)
 	pflow_probes_watch(learn || sampling);
 	pflow_threads_note(get_jiffies_64() - last_busy <= MEASURE_FOR);
 	WRITE_ONCE(wanted.learn, learn);
-	WRITE_ONCE(wanted.measure, lately);
+	WRITE_ONCE(wanted.measure, lately && pflow_modules_time_threads());
 	if (estimator_is_due(READ_ONCE(last_scan), pressed && !before ? SCAN_APART : SCAN_EVERY))
 		WRITE_ONCE(wanted.scan, true);
 	queue_work(queue, &slow_work);

@@ -190,6 +190,7 @@ extern struct proc_dir_entry *pflow_root;
 int pflow_enable(unsigned int on);
 void pflow_refresh(void);
 void pflow_modules_pressure(bool pressure, bool watch);
+bool pflow_modules_time_threads(void);
 void pflow_modules_closes(const struct sock *sk);
 u32 pflow_modules_buffer_most(u8 protocol, u8 rank);
 void pflow_modules_status(struct seq_file *m);

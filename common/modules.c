@@ -225,6 +225,23 @@ void pflow_modules_pressure(bool pressure, bool watch)
 }
 
 /**
+ * pflow_modules_time_threads() - does a module ask how receivers spend their time?
+ *
+ * Context: the estimator's thread, may sleep. Return: whether one does.
+ */
+bool pflow_modules_time_threads(void)
+{
+	const struct pflow_module *module;
+	bool any = false;
+
+	mutex_lock(&told_lock);
+	list_for_each_entry(module, &told, told)
+		any |= module->times_threads;
+	mutex_unlock(&told_lock);
+	return any;
+}
+
+/**
  * pflow_modules_closes() - tell the modules that a socket is about to be closed
  * @sk: it; the caller holds it
  *

@@ -42,6 +42,8 @@ void pflow_rank_unpin(const struct task_struct *task);
  *	time to spare; may be NULL
  * @watch: likewise whether packets of any CPU are looked at (pflow_load.watch), or were a moment
  *	ago; may be NULL
+ * @times_threads: it asks how receivers spend their time (thread.h); where no module does, softirqs
+ *	are not measured
  * @closes: told between @start and @stop of each socket that is about to be closed, in
  *	the context of who closes it, who holds it; under RCU, preemption off; may be NULL.
  *	A close can be missed, and other protocols' sockets are told of too
@@ -67,6 +69,7 @@ struct pflow_module {
 	void (*stop)(void);
 	void (*pressure)(bool on);
 	void (*watch)(bool on);
+	bool times_threads;
 	void (*closes)(const struct sock *sk);
 	u32 (*buffer_most)(u8 protocol, u8 rank);
 	void (*status)(struct seq_file *m);

@@ -15,7 +15,8 @@
  *
  * It costs nobody his packets, so it comes before shedding: pf_filter then sees only the waiting
  * that remains. The most important receiver is placed first. Each CPU gets one at a time, until its
- * remaining idle time is known.
+ * remaining idle time is known. Where no module asks for it the time of softirqs is not measured,
+ * and only who waits for other tasks is placed.
  *
  * Context: the estimator's thread.
  */

@@ -56,6 +56,7 @@ static struct pflow_module filter_module = {
 	.start = filter_start,
 	.stop = filter_stop,
 	.watch = filter_hook_watch,
+	.times_threads = true,
 	.status = filter_status,
 	.metrics = filter_metrics,
 };

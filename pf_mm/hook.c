@@ -24,10 +24,10 @@
 #include <net/tcp.h>
 
 #include "../common/compat/compat.h"
+#include "../common/sample.h"
 #include "mm.h"
 
 #define MANY	16	/* packets that wait */
-#define LOOK_AT	4	/* of so many packets one is looked at */
 
 static DEFINE_PER_CPU(u32, queued);
 
@@ -43,18 +43,14 @@ static __always_inline bool sock_may_fill(const struct sock *sk)
 	return (u32)atomic_read(&sk->sk_rmem_alloc) > (u32)READ_ONCE(sk->sk_rcvbuf) / 4;
 }
 
-/*
- * Where many packets wait, one in a few is looked at: what each of them took would be taken from
- * who receives. Which one it is changes with each jiffy, so that no flow among several that take
- * turns is passed over for ever. Who is migrated in between counts on another CPU.
- */
+/* Where many packets wait, one in a few is looked at. Returned is for how many this one stands. */
 static __always_inline unsigned int hook_stands_for(const struct sock *sk)
 {
 	/* Others, which may bear the number of UDP, have no second queue. */
 	if (sk->sk_type != SOCK_DGRAM || (sk->sk_family != AF_INET && sk->sk_family != AF_INET6) ||
 	    READ_ONCE(sk->sk_receive_queue.qlen) + READ_ONCE(udp_sk(sk)->reader_queue.qlen) < MANY)
 		return 1;
-	return (raw_cpu_inc_return(queued) + (u32)jiffies) % LOOK_AT ? 0 : LOOK_AT;
+	return pflow_sample_takes(&queued) ? PFLOW_SAMPLE_EVERY : 0;
 }
 
 /* The tracepoint promises not to change the socket; growing is our business. */

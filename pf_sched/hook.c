@@ -22,12 +22,12 @@
 #include <net/tcp.h>
 
 #include "../common/compat/compat.h"
+#include "../common/sample.h"
 #include "sched.h"
 
 #define PLACES_BITS	5
 #define PLACE		2	/* sockets; one more, and each would ask for every packet */
 
-#define LOOK_AT		4	/* of so many packets one is looked at */
 #define REFUSED_FOR	max(msecs_to_jiffies(16), 1)	/* so long nobody asks again */
 
 /* A socket that a boost was asked for: compared, never followed. */
@@ -144,19 +144,10 @@ static void hook_consider(struct sock *sk)
 		   (u32)jiffies + (considered == CONSIDERED_REFUSED ? REFUSED_FOR : 1));
 }
 
-/*
- * One packet in a few is looked at: a buffer that fills is filled by many. Which one it is changes
- * with each jiffy, so that no flow among several that take turns is passed over for ever. Who is
- * migrated in between counts on another CPU.
- */
-static bool hook_passes_over(void)
-{
-	return (raw_cpu_inc_return(delivered) + (u32)jiffies) % LOOK_AT;
-}
-
+/* One packet in a few is looked at: a buffer that fills is filled by many. */
 static void hook_look_at(struct sock *sk)
 {
-	if (hook_passes_over() || !sock_is_ours(sk) || hook_asked_lately(sk))
+	if (!pflow_sample_takes(&delivered) || !sock_is_ours(sk) || hook_asked_lately(sk))
 		return;
 	if (boost_wanted(sk))
 		hook_consider(sk);

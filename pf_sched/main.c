@@ -56,6 +56,7 @@ static struct pflow_module sched_module = {
 	.start = sched_start,
 	.stop = sched_stop,
 	.pressure = hook_pressure,
+	.times_threads = true,
 	.status = sched_status,
 	.metrics = sched_metrics,
 };
