@@ -24,6 +24,7 @@
  * @stolen_ns: time that softirqs took from it while it ran, accumulated
  * @run: 0..65536, share of the time lately during which it ran
  * @wait: the same during which it wanted to run, and did not
+ * @known_us: for how long these two have been followed, up to as long as they remember; 0: not yet
  * @at_ns: local_clock() of the last sample, 0: none yet. This and what follows is the sampler's
  * @sampled: @born of the thread that was sampled then
  * @exec_seen_ns: its run time then, @stolen_ns included
@@ -44,6 +45,7 @@ struct pflow_thread {
 	u64 stolen_ns;
 	u32 run;
 	u32 wait;
+	u32 known_us;
 	u64 at_ns;
 	u32 sampled;
 	u64 exec_seen_ns;

@@ -207,6 +207,7 @@ static void thread_forget(struct pflow_thread *thread)
 {
 	lockdep_assert_held(&sample_lock);
 	thread->at_ns = 0;
+	WRITE_ONCE(thread->known_us, 0);
 	WRITE_ONCE(thread->run, 0);
 	WRITE_ONCE(thread->wait, 0);
 	WRITE_ONCE(thread->stolen_ns, 0);
@@ -272,13 +273,14 @@ static u64 task_waited_ns(const struct task_struct *task, u64 now)
 #endif
 }
 
-static u32 thread_mean_share(u32 before, u64 part_ns, u64 whole_us)
+/* A mean over what is known of a thread, so the first sample stands for itself. */
+static u32 thread_mean_share(u32 before, u32 known_us, u64 part_ns, u64 whole_us)
 {
 	u64 share = min_t(u64, div64_u64(part_ns * PFLOW_ONE, whole_us * NSEC_PER_USEC),
 			  PFLOW_ONE);
 	s64 step = ((s64)share - before) * (s64)whole_us;
 
-	return before + (s32)div_s64(step, (s32)(whole_us + MEMORY_US));
+	return before + (s32)div_s64(step, (s32)(whole_us + known_us));
 }
 
 /* Counters that another CPU writes may seem to step back. */
@@ -306,6 +308,7 @@ static void thread_sample(struct pflow_thread *thread, const struct task_struct 
 		thread->wait_seen_ns = 0;
 		thread->stolen_seen_ns = 0;
 		thread->sampled = born;
+		WRITE_ONCE(thread->known_us, 0);
 		WRITE_ONCE(thread->run, 0);
 		WRITE_ONCE(thread->wait, 0);
 	}
@@ -318,8 +321,11 @@ static void thread_sample(struct pflow_thread *thread, const struct task_struct 
 	if (fresh)
 		return;
 	run = run > stolen ? run - stolen : 0;
-	WRITE_ONCE(thread->run, thread_mean_share(thread->run, run, elapsed_us));
-	WRITE_ONCE(thread->wait, thread_mean_share(thread->wait, wait + stolen, elapsed_us));
+	WRITE_ONCE(thread->run,
+		   thread_mean_share(thread->run, thread->known_us, run, elapsed_us));
+	WRITE_ONCE(thread->wait,
+		   thread_mean_share(thread->wait, thread->known_us, wait + stolen, elapsed_us));
+	WRITE_ONCE(thread->known_us, min_t(u64, thread->known_us + elapsed_us, MEMORY_US));
 }
 
 /**

@@ -206,12 +206,13 @@ static u32 thread_slept(const struct pflow_thread *thread)
 	return div_u64((u64)(PFLOW_ONE - awake) * PFLOW_ONE, PFLOW_ONE - awake + wait);
 }
 
-/* The thread that receives for an entry, as far as it is known. */
+/* The thread that receives for an entry, as far as it is known, and how it spends its time. */
 static const struct pflow_thread *entry_thread(const struct pflow_sock *entry)
 {
 	const struct pflow_thread *thread = pflow_thread_find(READ_ONCE(entry->pid));
 
-	return thread && READ_ONCE(thread->born) == READ_ONCE(entry->born) ? thread : NULL;
+	return thread && READ_ONCE(thread->born) == READ_ONCE(entry->born) &&
+	       READ_ONCE(thread->known_us) ? thread : NULL;
 }
 
 static void harm_weigh_losses(struct harm *worst, struct victim *victims, int cpu,
