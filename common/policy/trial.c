@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/* A measure on trial; see trial.h. */
-#include "trial.h"
+/* A measure on trial; see ../trial.h. */
+#include "../trial.h"
 
 #define SECOND_US	1000000u
 #define TICK_MOST_US	100000u		/* a late tick counts no longer than this */
