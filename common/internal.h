@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* What the files of pf_common share among themselves. */
+/* What the files of pf_common share among themselves, by folder. */
 #ifndef _PFLOW_INTERNAL_H
 #define _PFLOW_INTERNAL_H
 
@@ -9,18 +9,17 @@
 
 #include "packetflow.h"
 
-/* knobs.c */
-enum {
-	PFLOW_KNOB_ENABLE,
-	PFLOW_KNOB_MAX_SOCKETS,
-	PFLOW_KNOB_BATCH_US,
-	PFLOW_KNOBS,
-};
+/* modules.c */
+int pflow_enable(unsigned int on);
+void pflow_refresh(void);
+void pflow_modules_pressure(bool pressure, bool watch);
+bool pflow_modules_time_threads(void);
+void pflow_modules_closes(const struct sock *sk);
+u32 pflow_modules_buffer_most(u8 protocol, u8 rank);
+void pflow_modules_status(struct seq_file *m);
+void pflow_modules_metrics(struct seq_file *m);
 
-extern struct pflow_knob pflow_knobs[PFLOW_KNOBS];
-int pflow_knob_create(struct pflow_knob *knob, struct proc_dir_entry *dir);
-
-/* table.c */
+/* sockets/table.c */
 int pflow_table_setup(unsigned int max_sockets);
 void pflow_table_teardown(void);
 struct pflow_sock *pflow_sock_get(struct sock *sk);
@@ -52,7 +51,18 @@ struct pflow_table_stats {
 
 void pflow_table_stats(struct pflow_table_stats *stats);
 
-/* priority.c */
+/* sockets/owner.c */
+void pflow_owner_holds(struct sock *sk, struct task_struct *task, u16 scan);
+void pflow_owner_accepts(struct sock *sk);
+void pflow_owner_receives(struct sock *sk);
+
+/* A socket without a file is the kernel's own (a tunnel's): nobody's receiver. */
+static inline struct sock *pflow_process_sock(const struct socket *sock)
+{
+	return sock->file ? sock->sk : NULL;
+}
+
+/* sockets/priority.c */
 
 /**
  * struct pflow_priority - how much a task matters
@@ -84,60 +94,19 @@ struct pflow_inert {
 
 void pflow_inert_check(struct pflow_inert *inert);
 
-/* owner.c */
-void pflow_owner_holds(struct sock *sk, struct task_struct *task, u16 scan);
-void pflow_owner_accepts(struct sock *sk);
-void pflow_owner_receives(struct sock *sk);
+/* sockets/scan.c */
+void pflow_scan(void);
 
-/* A socket without a file is the kernel's own (a tunnel's): nobody's receiver. */
-static inline struct sock *pflow_process_sock(const struct socket *sock)
-{
-	return sock->file ? sock->sk : NULL;
-}
-
-/* threads.c */
+/* threads/threads.c */
 void pflow_thread_receives(u8 rank, bool stream);
 void pflow_threads_note(bool on);
 void pflow_threads_measure(bool on);
 
-/* scan.c */
-void pflow_scan(void);
-
-/* ftrace.c */
-#ifdef CONFIG_DYNAMIC_FTRACE_WITH_ARGS
-struct ftrace_ops *pflow_ftrace_attach(const void *address, pflow_ftrace_t handler);
-void pflow_ftrace_detach(struct ftrace_ops *ops);
-#else
-static inline struct ftrace_ops *pflow_ftrace_attach(const void *address, pflow_ftrace_t handler)
-{
-	return ERR_PTR(-EOPNOTSUPP);
-}
-
-static inline void pflow_ftrace_detach(struct ftrace_ops *ops)
-{
-}
-#endif
-
-/* probes.c */
-int pflow_probes_setup(void);
-void pflow_probes_teardown(void);
-void pflow_probes_watch(bool on);
-bool pflow_probes_arm(void);
-void pflow_probes_status(struct seq_file *m);
-void pflow_probes_metrics(struct seq_file *m);
-
-/* batch.c */
-extern u32 pflow_prompt_at;
-int pflow_batch_setup(void);
-void pflow_batch_teardown(void);
-bool pflow_batch_step(const struct cpumask *busy);
-void pflow_batch_status(struct seq_file *m);
-
-/* place.c */
+/* threads/place.c */
 #ifdef CONFIG_SMP
 bool pflow_place_step(const struct cpumask *idle);
 
-/* crowd.c */
+/* threads/crowd.c */
 void pflow_crowd(struct task_struct *task, int cpu);
 int pflow_crowd_setup(void);
 void pflow_crowd_teardown(void);
@@ -157,43 +126,74 @@ static inline void pflow_crowd_teardown(void)
 }
 #endif
 
-/* pressure.c */
+/* load/pressure.c */
 bool pflow_load_pressed(const struct pflow_load *load);
 void pflow_load_hint(int cpu);
 void pflow_load_expire(struct pflow_load *load);
 void pflow_pressure_status(struct seq_file *m);
 void pflow_pressure_metrics(struct seq_file *m);
 
-/* signals.c */
+/* load/signals.c */
 struct net_device *pflow_device_find(const void *wanted);
 void pflow_signals_read(int cpu);
 int pflow_signals_setup(void);
 void pflow_signals_teardown(void);
 
-/* waiting.c */
+/* load/waiting.c */
 bool pflow_waiting_busy(struct cpumask *busy, struct cpumask *idle);
 void pflow_waiting_check(void);
 void pflow_waiting_setup(void);
 
-/* estimator.c */
+/* load/estimator.c */
 void pflow_estimator_wake(void);
 int pflow_estimator_setup(void);
 void pflow_estimator_teardown(void);
 void pflow_estimator_sample(void);
 
-/* proc.c */
+/* load/batch.c */
+extern u32 pflow_prompt_at;
+int pflow_batch_setup(void);
+void pflow_batch_teardown(void);
+bool pflow_batch_step(const struct cpumask *busy);
+void pflow_batch_status(struct seq_file *m);
+
+/* probes/probes.c */
+int pflow_probes_setup(void);
+void pflow_probes_teardown(void);
+void pflow_probes_watch(bool on);
+bool pflow_probes_arm(void);
+void pflow_probes_status(struct seq_file *m);
+void pflow_probes_metrics(struct seq_file *m);
+
+/* probes/ftrace.c */
+#ifdef CONFIG_DYNAMIC_FTRACE_WITH_ARGS
+struct ftrace_ops *pflow_ftrace_attach(const void *address, pflow_ftrace_t handler);
+void pflow_ftrace_detach(struct ftrace_ops *ops);
+#else
+static inline struct ftrace_ops *pflow_ftrace_attach(const void *address, pflow_ftrace_t handler)
+{
+	return ERR_PTR(-EOPNOTSUPP);
+}
+
+static inline void pflow_ftrace_detach(struct ftrace_ops *ops)
+{
+}
+#endif
+
+/* proc/proc.c */
+extern struct proc_dir_entry *pflow_root;
 int pflow_proc_setup(void);
 void pflow_proc_teardown(void);
 
-/* modules.c */
-extern struct proc_dir_entry *pflow_root;
-int pflow_enable(unsigned int on);
-void pflow_refresh(void);
-void pflow_modules_pressure(bool pressure, bool watch);
-bool pflow_modules_time_threads(void);
-void pflow_modules_closes(const struct sock *sk);
-u32 pflow_modules_buffer_most(u8 protocol, u8 rank);
-void pflow_modules_status(struct seq_file *m);
-void pflow_modules_metrics(struct seq_file *m);
+/* proc/knobs.c */
+enum {
+	PFLOW_KNOB_ENABLE,
+	PFLOW_KNOB_MAX_SOCKETS,
+	PFLOW_KNOB_BATCH_US,
+	PFLOW_KNOBS,
+};
+
+extern struct pflow_knob pflow_knobs[PFLOW_KNOBS];
+int pflow_knob_create(struct pflow_knob *knob, struct proc_dir_entry *dir);
 
 #endif

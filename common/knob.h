@@ -36,7 +36,7 @@ struct pflow_ports {
  * @show: the opposite of @parse
  * @release: frees what @parse made, when the module goes
  * @ports: the value of a set of ports, whose @parse, @show and @release are those of
- *	ports.c; NULL until it is first set
+ *	proc/ports.c; NULL until it is first set
  * @from: that set may have remote ports
  * @capability: of the module, see there; kept by pf_common
  * @apply: called with the new value before it is stored; may refuse and sleep
@@ -61,7 +61,7 @@ struct pflow_knob {
 
 extern const struct kernel_param_ops pflow_knob_param_ops;
 
-/* ports.c */
+/* proc/ports.c */
 int pflow_ports_parse(struct pflow_knob *knob, char *text);
 void pflow_ports_show(const struct pflow_knob *knob, struct seq_file *m);
 void pflow_ports_release(struct pflow_knob *knob);

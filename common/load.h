@@ -68,7 +68,7 @@ struct pflow_load {
 
 DECLARE_PER_CPU_ALIGNED(struct pflow_load, pflow_load);
 
-/* pressure.c, estimator.c, waiting.c */
+/* load/pressure.c, load/estimator.c, load/waiting.c */
 #define PFLOW_PRESSED_FOR	HZ	/* since the last sign of overload */
 
 void pflow_load_raise(int cpu);
@@ -87,7 +87,7 @@ static inline void pflow_load_renew(void)
 		pflow_load_raise(smp_processor_id());
 }
 
-/* aside.c */
+/* threads/aside.c */
 #ifdef CONFIG_SMP
 void pflow_step_aside(void);
 #else

@@ -25,7 +25,7 @@
 #include "probe.h"
 #include "knob.h"
 
-/* priority.c */
+/* sockets/priority.c */
 u8 pflow_task_rank(const struct task_struct *task);
 int pflow_rank_pin(const struct task_struct *task, u8 rank);
 void pflow_rank_unpin(const struct task_struct *task);

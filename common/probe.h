@@ -60,7 +60,7 @@ struct pflow_probes {
 	struct list_head list;
 };
 
-/* probes.c */
+/* probes/probes.c */
 int pflow_probes_add(struct pflow_probes *probes);
 void pflow_probes_remove(struct pflow_probes *probes);
 
@@ -80,7 +80,7 @@ struct pflow_trace {
 	struct tracepoint *point;
 };
 
-/* tracepoint.c */
+/* probes/tracepoint.c */
 int pflow_trace_attach(struct pflow_trace *trace);
 void pflow_trace_detach(struct pflow_trace *trace);
 

@@ -141,14 +141,14 @@ static inline void pflow_one_word(char *name)
 			*name = '_';
 }
 
-/* table.c */
+/* sockets/table.c */
 #define PFLOW_HOLD	(5 * HZ)	/* a receiver counts so long after it received */
 
 struct pflow_sock *pflow_sock_find(const struct sock *sk);
 struct pflow_sock *pflow_sock_find_as(const struct sock *sk, u64 cookie);
 void pflow_sock_settle(struct pflow_sock *entry, struct sock *sk);
 
-/* estimate.c */
+/* sockets/estimate.c */
 #define PFLOW_WINDOW	(HZ / 50)	/* 20 ms */
 
 void pflow_sock_window(struct pflow_sock *entry, unsigned int packets);

@@ -8,7 +8,7 @@
 #include "socket.h"
 #include "stamp.h"
 
-/* threads.c */
+/* threads/threads.c */
 #define PFLOW_THREADS	128	/* a power of two */
 
 /**

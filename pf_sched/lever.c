@@ -56,7 +56,7 @@ enum place {
 	CGROUP,		/* in a cgroup with the cpu controller, which may have a cpu.max */
 };
 
-/* See common/priority.c for how a task's group tells an autogroup. */
+/* See common/sockets/priority.c for how a task's group tells an autogroup. */
 static enum place task_place(const struct task_struct *task)
 {
 	enum place place = ROOT;

@@ -89,7 +89,7 @@ def traces(kernel: Kernel) -> list[Trace]:
 
 def _sources() -> Iterator[tuple[str, str]]:
     for directory in DIRECTORIES:
-        for path in sorted((REPO / directory).glob("*.c")):
+        for path in sorted((REPO / directory).rglob("*.c")):
             yield directory, path.read_text()
 
 

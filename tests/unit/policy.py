@@ -13,8 +13,8 @@ from typing import NamedTuple
 # Elsewhere when it is to be seen that these tests can fail: see tests/mutate.
 REPO = Path(os.environ.get("PACKETFLOW_POLICY", Path(__file__).resolve().parents[2]))
 SOURCES = (
-    "common/policy.c",
-    "common/trial.c",
+    "common/policy/policy.c",
+    "common/policy/trial.c",
     "pf_filter/policy.c",
     "pf_sched/policy.c",
     "pf_mm/policy.c",

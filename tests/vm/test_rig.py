@@ -134,7 +134,7 @@ def test_a_guest_that_dies_is_an_error_with_its_log() -> None:
         "Kernel panic - not syncing: Fatal exception",
         "BUG: KASAN: slab-use-after-free in pflow_table_find+0x1/0x2",
         "BUG pflow_sock (Not tainted): Objects remaining in pflow_sock on __kmem_cache_shutdown()",
-        "UBSAN: shift-out-of-bounds in common/policy.c:1:2",
+        "UBSAN: shift-out-of-bounds in common/policy/policy.c:1:2",
         "kmemleak: 3 new suspected memory leaks (see /sys/kernel/debug/kmemleak)",
         "kmemleak: Kernel memory leak detector disabled",
         "ODEBUG: Out of memory. ODEBUG disabled",

@@ -7,7 +7,7 @@
 #include <linux/string.h>
 #include <linux/tracepoint.h>
 
-#include "internal.h"
+#include "../internal.h"
 
 struct search {
 	const char *name;

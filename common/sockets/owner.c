@@ -13,8 +13,8 @@
 #include <net/inet_sock.h>
 #include <net/ipv6.h>
 
-#include "compat/compat.h"
-#include "internal.h"
+#include "../compat/compat.h"
+#include "../internal.h"
 
 static void entry_snapshot(struct pflow_sock *entry, struct sock *sk)
 {

@@ -30,7 +30,7 @@
 #include <linux/ftrace.h>
 #include <linux/slab.h>
 
-#include "internal.h"
+#include "../internal.h"
 
 /* Of what is not registered: nobody walks its filter. */
 static void ops_free(struct ftrace_ops *ops)

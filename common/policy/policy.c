@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/* Policy of pf_common; see policy.h. */
-#include "policy.h"
+/* Policy of pf_common; see ../policy.h. */
+#include "../policy.h"
 
 #define USEC_PER_S	1000000u
 /* A stretch this long is an average of its own; the past adds nothing. */

@@ -3,15 +3,15 @@
  * Waiting: the sign of a receiver that loses nothing when it has too little of a CPU.
  *
  * A CPU without idle time is not yet overloaded, but receivers may have to wait there. If a TCP
- * receiver does wait (threads.c), the CPUs that receive packets are put under pressure. If that
- * does not help, it is repeated less and less often.
+ * receiver does wait (threads/threads.c), the CPUs that receive packets are put under pressure. If
+ * that does not help, it is repeated less and less often.
  *
  * Context: the estimator's thread.
  */
 #include <linux/kernel_stat.h>
 #include <linux/tick.h>
 
-#include "internal.h"
+#include "../internal.h"
 
 #define BUSY_US		50000	/* a shorter look tells nothing */
 #define BUSY_IDLE	8	/* busy is who was idle for less than 1/8 of the time */

@@ -20,8 +20,8 @@
 #include <linux/sched/rt.h>
 #include <linux/sched/task.h>
 
-#include "compat/compat.h"
-#include "internal.h"
+#include "../compat/compat.h"
+#include "../internal.h"
 
 #define CROWD_US	12000	/* three ticks of 250 Hz; the scheduler looks at each */
 #define PUSH_US		1000	/* it does so at once, or not at all */

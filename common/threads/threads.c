@@ -23,7 +23,7 @@
 #include <linux/sched/clock.h>
 #include <linux/spinlock.h>
 
-#include "internal.h"
+#include "../internal.h"
 
 #define PROBES		8	/* slots that a thread may have */
 #define MEMORY_US	50000	/* shares are means that decay in so long */

@@ -27,8 +27,8 @@
 #include <trace/events/napi.h>
 #include <trace/events/skb.h>
 
-#include "compat/compat.h"
-#include "internal.h"
+#include "../compat/compat.h"
+#include "../internal.h"
 
 #define STANDING_NS	(5 * NSEC_PER_MSEC)
 #define CHAIN_GAP_NS	(50 * NSEC_PER_MSEC)	/* polls further apart are no chain */

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/* A measure on trial; see trial.h. */
-#include "trial.h"
+/* A measure on trial; see ../trial.h. */
+#include "../trial.h"
 
 #define SECOND_US	1000000u
 #define TICK_MOST_US	100000u		/* a late tick counts no longer than this */
@@ -25,7 +25,7 @@
 #define BACKOFF_US	(2 * SECOND_US)
 #define BACKOFF_MOST_US	(60 * SECOND_US)
 #define DIFFERENCE	8		/* what changes harm by less than 1/8 makes none */
-#define DIFFERENCE_LEAST (PFLOW_ONE / 64)	/* nor does less than this of a receiver's packets */
+#define DIFFERENCE_LEAST (PFLOW_ONE / 64)	/* nor does so little of a receiver's packets */
 
 static u32 less(u32 value, u32 by)
 {

@@ -15,7 +15,7 @@
 #include <linux/uaccess.h>
 #include <linux/user_namespace.h>
 
-#include "internal.h"
+#include "../internal.h"
 
 #define TEXT_MAX	1024	/* and a newline */
 

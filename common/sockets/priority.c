@@ -11,7 +11,7 @@
 #include <linux/sched.h>
 #include <linux/sched/rt.h>
 
-#include "internal.h"
+#include "../internal.h"
 
 static enum pflow_class task_class(const struct task_struct *task)
 {

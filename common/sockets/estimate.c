@@ -8,7 +8,7 @@
  */
 #include <linux/jiffies.h>
 
-#include "internal.h"
+#include "../internal.h"
 
 /* A receive call tells it once a second; the table of threads follows each move of a thread. */
 static void entry_follow_owner(struct pflow_sock *entry)

@@ -26,7 +26,7 @@
 #include <linux/sched/rt.h>
 #include <linux/topology.h>
 
-#include "internal.h"
+#include "../internal.h"
 
 #define WAITS		(PFLOW_ONE / 8)	/* who waits for less is left where it is */
 #define AWAKE		(PFLOW_ONE / 8 * 7)	/* who is so for more hardly ever wakes */

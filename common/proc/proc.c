@@ -10,7 +10,7 @@
 #include <linux/proc_fs.h>
 #include <net/ipv6.h>
 
-#include "internal.h"
+#include "../internal.h"
 
 struct proc_dir_entry *pflow_root;
 

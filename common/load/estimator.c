@@ -14,8 +14,8 @@
 #include <linux/kthread.h>
 #include <linux/workqueue.h>
 
-#include "compat/compat.h"
-#include "internal.h"
+#include "../compat/compat.h"
+#include "../internal.h"
 
 #define PERIOD		(HZ / 10)
 #define SOON		max(HZ / 50, 1)	/* after something was done */

@@ -13,7 +13,7 @@
 #include <linux/math64.h>
 #include <linux/seq_file.h>
 
-#include "internal.h"
+#include "../internal.h"
 
 #define REST		HZ
 

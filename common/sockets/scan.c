@@ -18,7 +18,7 @@
 #include <linux/sched/signal.h>
 #include <linux/sched/task.h>
 
-#include "internal.h"
+#include "../internal.h"
 
 #define TASK_BATCH	64
 #define FILE_BATCH	256

@@ -13,7 +13,7 @@
 #include <linux/cpumask.h>
 #include <linux/sched.h>
 
-#include "internal.h"
+#include "../internal.h"
 
 static bool cpu_pressed(int cpu)
 {

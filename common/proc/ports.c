@@ -12,7 +12,7 @@
 #include <linux/slab.h>
 #include <linux/string.h>
 
-#include "internal.h"
+#include "../internal.h"
 
 #define NONE	"none"
 #define FROM	"from:"

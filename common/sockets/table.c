@@ -22,8 +22,8 @@
 #include <linux/spinlock.h>
 #include <linux/workqueue.h>
 
-#include "compat/compat.h"
-#include "internal.h"
+#include "../compat/compat.h"
+#include "../internal.h"
 
 #define LOCKS		256
 #define POOL_FULL	1024

@@ -27,8 +27,8 @@
 #include <linux/mutex.h>
 #include <linux/net.h>
 
-#include "compat/compat.h"
-#include "internal.h"
+#include "../compat/compat.h"
+#include "../internal.h"
 
 static struct socket *socket_argument(struct pt_regs *regs, unsigned int n)
 {

@@ -25,8 +25,8 @@
 #include <linux/spinlock.h>
 #include <net/net_namespace.h>
 
-#include "compat/compat.h"
-#include "internal.h"
+#include "../compat/compat.h"
+#include "../internal.h"
 
 #define DEVICES		16	/* more are left as they are */
 #define DEFER		2	/* so many looks in vain, then its interrupts are on again */
