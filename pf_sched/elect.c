@@ -18,6 +18,27 @@
 #define RECEIVED_FOR	(2 * PFLOW_HOLD)	/* they are looked at for a part of each second */
 #define AWAKE		(PFLOW_ONE / 64)	/* who runs and waits for less is in nobody's way */
 #define BUSY		(PFLOW_ONE / 2)		/* who does for less can spare some of its CPU */
+#define UNSERVED_FOR	HZ			/* a socket that nobody reads for longer waits for nobody */
+#define UNSERVED_SEEN	max(HZ / 10, 1)
+
+/**
+ * struct unserved - a socket that fills, and nobody is seen receiving there
+ * @sk: it; compared, never followed
+ * @rank: of who holds it
+ * @since: stamp of when that was found first
+ * @at: the same when it was found last
+ *
+ * Its receiver may be kept from the CPU, and so was never seen. By the CPU on which its packets
+ * arrive; under slots_lock.
+ */
+struct unserved {
+	const struct sock *sk;
+	u8 rank;
+	u32 since;
+	u32 at;
+};
+
+static DEFINE_PER_CPU(struct unserved, unserved);
 
 /**
  * elect_hold_until() - how long a boost lasts that begins now, or is needed still
@@ -51,6 +72,36 @@ static struct task_struct *entry_receiver(const struct pflow_sock *entry)
 	return task;
 }
 
+static bool unserved_counts(const struct unserved *unserved)
+{
+	return pflow_within(unserved->at, UNSERVED_SEEN) &&
+	       pflow_within(unserved->since, UNSERVED_FOR);
+}
+
+/* Of several the most important counts. */
+static void unserved_note(const struct sock *sk, u8 rank)
+{
+	struct unserved *here = this_cpu_ptr(&unserved);
+
+	lockdep_assert_held(&slots_lock);
+	if (here->sk != sk) {
+		if (unserved_counts(here) && here->rank >= rank)
+			return;
+		here->sk = sk;
+		here->since = pflow_stamp_now();
+	}
+	here->rank = rank;
+	here->at = pflow_stamp_now();
+}
+
+static bool unserved_outranks(int cpu, u8 rank)
+{
+	const struct unserved *there = per_cpu_ptr(&unserved, cpu);
+
+	lockdep_assert_held(&slots_lock);
+	return there->rank > rank && unserved_counts(there);
+}
+
 /* Raised, and that is enough: its buffer fills no longer. */
 static bool thread_is_helped(pid_t pid)
 {
@@ -80,14 +131,17 @@ static bool thread_in_the_way(const struct pflow_thread *other, const struct tas
  * That is a receiver that is not raised, or raised and not helped by it. Who is raised runs before
  * all that are not, and takes from all that are. So nobody is raised past the one, nor beside the
  * other. The scheduler moves who is raised to other CPUs, also to one that is taken; there
- * somebody more important counts who needs most of it.
+ * somebody more important counts who needs most of it. Who holds a socket that fills, and was not
+ * seen receiving yet, may be kept from it by just those who are raised.
  *
- * Context: any; the caller holds the task. Return: whether somebody does.
+ * Context: under slots_lock; the caller holds the task. Return: whether somebody does.
  */
 bool elect_outranked(const struct task_struct *task, u8 rank)
 {
 	unsigned int i;
 
+	if (unserved_outranks(task_cpu(task), rank))
+		return true;
 	for (i = 0; i < PFLOW_THREADS; i++) {
 		const struct pflow_thread *other = &pflow_threads[i];
 
@@ -197,8 +251,10 @@ static int elect_receiver(struct pflow_sock *entry, struct sock *sk)
 	u8 rank;
 
 	lockdep_assert_held(&slots_lock);
-	if (!task)
+	if (!task) {
+		unserved_note(sk, READ_ONCE(entry->rank));
 		return REFUSED_UNKNOWN;
+	}
 	slot = slot_find(task);
 	if (slot && slot->state != SLOT_GHOST) {
 		slot->also = true;
