@@ -40,6 +40,8 @@
  * struct control - the controller of one CPU
  * @cut: as one word; read by the packet path, written by the tick
  * @cause: what it was last raised for, %FILTER_DROP_OVERLOAD or %FILTER_DROP_HARM
+ * @level: of the receiver for whom that was
+ * @ceased: that receiver turned out to receive nothing
  * @trial: how far it reaches
  * @queue: whether the receive queue stands
  * @polled: pflow_load.polled at the last tick
@@ -56,6 +58,8 @@
 struct control {
 	u32 cut;
 	u32 cause;
+	u16 level;
+	bool ceased;
 	struct pflow_trial trial;
 	struct queue queue;
 	u32 polled;
@@ -220,16 +224,21 @@ static bool control_step_cut(struct control *control, const struct usage *usage,
 		seen.level = worst.level;
 		seen.most = order_most_below(order, level_beneath(worst.level));
 	}
+	if (worst.ceased > control->level)
+		control->ceased = true;
 	/* Whom it was for may have gone to another CPU, where nobody need be shed for it. */
-	gone = READ_ONCE(control->cause) == FILTER_DROP_HARM &&
-	       !receivers_above(usage->cpu, cut.level);
+	gone = control->ceased || (READ_ONCE(control->cause) == FILTER_DROP_HARM &&
+				   !receivers_above(usage->cpu, cut.level));
 	seen.spare = gone ? PFLOW_ONE : worst.spare;
 	/* The order may have changed under it. */
 	trial->reach = pflow_cut_reach(cut, order->level, order->n);
 	before = trial->reach;
 	pflow_trial_step(trial, &seen);
-	if (trial->reach > before)
+	if (trial->reach > before) {
 		WRITE_ONCE(control->cause, worst.cause);
+		WRITE_ONCE(control->level, worst.level);
+		control->ceased = false;
+	}
 	cut_publish(&control->cut, pflow_cut_at(trial->reach, order->level, order->n));
 	trace_control(usage, control->idle, control->cut, &worst, trial->asking_us);
 	return trial->reach > before;
@@ -460,7 +469,8 @@ void filter_control_status(struct seq_file *m)
 		if (!control_is_cutting(control))
 			continue;
 		any = true;
-		seq_printf(m, "shedding: cpu %d:", cpu);
+		seq_printf(m, "shedding: cpu %d: for prio %d;", cpu,
+			   pflow_rank_prio(READ_ONCE(control->level) / 2));
 		cut_show(m, cut_read(&control->cut));
 		seq_printf(m, " idle %u %%\n", READ_ONCE(control->idle) * 100 / PFLOW_ONE);
 	}

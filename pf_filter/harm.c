@@ -22,6 +22,8 @@
  * @share: 0..65536, of a receiver's packets; of time on a scale on which as much is bearable
  * @level: the receiver's
  * @cause: what shedding for it counts as
+ * @ceased: level plus one of the most important receiver that lost, and was not seen receiving
+ *	for so long that it is none; 0: of nobody
  * @spare: 0..65536, of the time that the worst off of those who lost lately did not run, so much
  *	it slept, as it had caught up; where nobody did, the CPU's idle time
  */
@@ -29,6 +31,7 @@ struct harm {
 	u32 share;
 	u16 level;
 	enum filter_outcome cause;
+	u16 ceased;
 	u32 spare;
 };
 

@@ -21,32 +21,6 @@
 #include "filter.h"
 
 #define LATE_US		20000u	/* a default buffer is full by then of a busy receiver */
-#define ASSUMED_FOR	max(HZ / 5, 1)	/* what is shed shows within half as long */
-
-/*
- * Is the receiver at it? A socket that nobody reads overflows too, but not
- * since others take the CPU.
- */
-static bool entry_is_receiving(const struct pflow_sock *entry)
-{
-	u32 now = jiffies;
-
-	return time_before32(now, READ_ONCE(entry->drained) + PFLOW_HOLD) ||
-	       (READ_ONCE(entry->learnt) == PFLOW_RECEIVES &&
-		time_before32(now, READ_ONCE(entry->last_received) + PFLOW_HOLD));
-}
-
-/*
- * Who is kept from the CPU is not seen receiving. So whoever holds a socket that has just become
- * full is taken to receive, for a moment: if packets keep it, shedding lets it be seen by then.
- */
-static void entry_assume_receiving(struct pflow_sock *entry)
-{
-	u32 drained = (u32)jiffies - PFLOW_HOLD + ASSUMED_FOR;
-
-	if (time_before32(READ_ONCE(entry->drained), drained))
-		WRITE_ONCE(entry->drained, drained);
-}
 
 static void entry_note_drops(struct pflow_sock *entry, bool dropping)
 {

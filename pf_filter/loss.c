@@ -17,6 +17,7 @@
 #define HANDFUL		2u	/* lost packets in a window that move nothing */
 #define POINT		8	/* binary places of counts that decay, by one at least */
 #define AWAKE_US	1000000u	/* so long, or to wait once would make it awake */
+#define ASSUMED_FOR	max(HZ / 5, 1)	/* what is shed shows within half as long */
 
 /**
  * struct victim - a receiver that loses packets
@@ -59,6 +60,31 @@ static struct victim *victim_find_slot(struct victim *victims, u16 level)
 			lowest = &victims[i];
 	}
 	return lowest;
+}
+
+/*
+ * Is the receiver at it? A socket that nobody reads overflows too, but not
+ * since others take the CPU.
+ */
+static bool entry_is_receiving(const struct pflow_sock *entry)
+{
+	u32 now = jiffies;
+
+	return time_before32(now, READ_ONCE(entry->drained) + PFLOW_HOLD) ||
+	       (READ_ONCE(entry->learnt) == PFLOW_RECEIVES &&
+		time_before32(now, READ_ONCE(entry->last_received) + PFLOW_HOLD));
+}
+
+/*
+ * Who is kept from the CPU is not seen receiving. So whoever holds a socket that has just become
+ * full is taken to receive, for a moment: if packets keep it, shedding lets it be seen by then.
+ */
+static void entry_assume_receiving(struct pflow_sock *entry)
+{
+	u32 drained = (u32)jiffies - PFLOW_HOLD + ASSUMED_FOR;
+
+	if (time_before32(READ_ONCE(entry->drained), drained))
+		WRITE_ONCE(entry->drained, drained);
 }
 
 /* Of two CPUs that write one slot at once the tick may find a mixture: it is no socket's. */
@@ -236,6 +262,11 @@ static void harm_weigh_losses(struct harm *worst, struct victim *victims, int cp
 		thread = entry ? entry_thread(entry) : NULL;
 		/* Of one that has gone to another CPU what it loses there counts there. */
 		if (!entry || (thread && !pflow_thread_on(thread, cpu))) {
+			WRITE_ONCE(victim->sk, NULL);
+			continue;
+		}
+		if (!entry_is_receiving(entry)) {
+			worst->ceased = max_t(u16, worst->ceased, filter_level(entry) + 1);
 			WRITE_ONCE(victim->sk, NULL);
 			continue;
 		}

@@ -15,8 +15,8 @@ from contextlib import ExitStack, contextmanager
 
 from inside import inside, mark
 from inside.net import SMALL, UDP_SEGMENT, Peer, drain, drops, udp
-from inside.scheduling import attending, running, spin
-from inside.suite import entry, passed, pressed
+from inside.scheduling import attending, hog, running, spin
+from inside.suite import entry, passed, pressed, wait_for
 
 pytestmark = mark.oldest
 
@@ -88,8 +88,9 @@ def all_of(*actions: Callable[[], object]) -> Iterator[None]:
         yield
 
 
+@mark.counted()
 @mark.parametrize("gso", [0, 1400])
-@inside(timeout=100)
+@inside(timeout=200)
 def test_nobody_is_shed_for_a_slow_reader(gso: int) -> None:
     """It sleeps while its buffer is full; a stream beside it is left alone."""
     peer = Peer(mtu=9000)
@@ -114,9 +115,9 @@ def test_nobody_is_shed_for_a_slow_reader(gso: int) -> None:
         sends(peer, slow, 100, b"x" * 500),
         at(0, send),
     ):
-        under, harmed = watch(bulk)
+        under, harmed = watch(bulk, seconds=SECONDS / 2)
         told = under, drops(slow), passed()["judged"], harmed
-    assert under and told[1] > 20 * SECONDS and told[2] > 1000, told
+    assert under and told[1] > 10 * SECONDS and told[2] > 1000, told
     assert harmed == 0, told
 
 
@@ -242,4 +243,27 @@ def test_nobody_is_shed_for_who_waits_for_others() -> None:
         under, harmed = watch(low, seconds=SECONDS / 2)
         told = under, os.stat(answered).st_size, passed()["judged"], harmed
     assert under and told[1] > 10 * SECONDS and told[2] > 100, told
+    assert harmed == 0, told
+
+
+@inside(timeout=100)
+def test_who_was_never_seen_receiving_is_harmed_for_a_moment() -> None:
+    """It may be kept from it by packets. If it then still reads nothing, it does not want to."""
+    peer = Peer()
+    high, low, other = udp(peer.ours4, rcvbuf=SMALL), udp(peer.ours4), udp(peer.ours4)
+    with all_of(
+        at(10, takes(low)),
+        at(10, hog),
+        at(0, takes(other)),
+        sends(peer, other, 10),
+        sends(peer, low, PPS),
+    ):
+        time.sleep(1.0)
+        before = shed(low)
+        with running(sends(peer, high, 1000)):
+            wait_for(lambda: shed(low) > before, 1)
+            time.sleep(2.0)
+            under, harmed = watch(low)
+            told = under, drops(high), harmed
+    assert under and told[1] > 500 * SECONDS, told
     assert harmed == 0, told

@@ -3,12 +3,14 @@
 
 import os
 import socket
+import threading
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from functools import partial
 
 from inside import Skip, inside, mark
+from inside.net import udp
 from inside.raising import (
     LEVERS,
     LONG,
@@ -23,12 +25,14 @@ from inside.raising import (
     starving,
 )
 from inside.scheduling import (
+    BUFFER,
     SCHED_DEADLINE,
     Counting,
     boosted,
     calm,
     flood,
     receiving,
+    running,
     set_attributes,
 )
 from inside.suite import wait_for
@@ -36,6 +40,7 @@ from inside.suite import wait_for
 pytestmark = mark.ends
 
 UDPLITE = 136
+UNREAD = 9556  # a port
 
 
 @mark.parametrize("lever", LEVERS)
@@ -193,6 +198,32 @@ def test_equals_take_turns_where_a_boost_does_not_help() -> None:
             for receiver in (one, other, one):
                 await_raised(receiver, "nice")
         assert seen["restored trial"] >= 2
+
+
+def hold_unread() -> None:
+    """One of two threads is going to receive, and was not seen to yet."""
+    threading.Thread(target=lambda: time.sleep(600)).start()
+    with udp(port=UNREAD, rcvbuf=BUFFER):
+        time.sleep(600)
+
+
+@inside(modules=SCHED)
+def test_nobody_is_raised_past_who_was_never_seen_receiving() -> None:
+    """It may be kept from it by just those who are raised; after a second it is not waited for."""
+    with (
+        starving("rr", hold=LONG),
+        receiving(of_low_priority_and_accurate) as receiver,
+        running(hold_unread),
+    ):
+        seen = Counting()
+        calm()
+        with flood(receiver.port):
+            await_raised(receiver, "rr")
+            with flood(UNREAD):
+                wait_for(lambda: seen["restored displaced"] == 1, 1)
+                time.sleep(0.3)
+                assert receiver.state() == receiver.before
+                await_raised(receiver, "rr")
 
 
 @inside(modules=SCHED)
