@@ -13,8 +13,9 @@
  *    back hardly anything meanwhile, since it may be the reason. Then it gives back the faster
  *    the more time the CPU has to spare, since nobody needs to be kept from spare time.
  *  - Harm comes back after the measure gave back some: it holds for twice as long the next time,
- *    up to 1.6 s. If it gave back much, it goes back at once to where it was enough. What was
- *    enough fades, and is learnt anew where the receiver is well although the CPU is busy.
+ *    up to 1.6 s. If it gave back much, and harm is great, it goes back at once to where it was
+ *    enough. What was enough fades, and is learnt anew where the receiver is well although the
+ *    CPU is busy.
  *  - The measure reaches as far as it can, and the receiver is still harmed: the last step is
  *    taken back for a moment. If that makes no difference the step was vain. It stays back for
  *    2 s, each time twice as long, up to a minute, and the step before it is looked at in the

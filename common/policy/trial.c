@@ -13,10 +13,11 @@
 #define HOLD_US		100000u
 #define HOLD_MOST_US	(16 * HOLD_US)
 #define NOTICED		(PFLOW_ONE / 2)	/* given back so far, what was enough was so */
+#define ONSET		(PFLOW_ONE / 32)	/* less harm asks for less than that */
 #define GAVE_BACK	(PFLOW_ONE / 16)	/* if so much was too much, it holds for longer */
 #define FADE_US		(10 * SECOND_US)	/* what was enough fades, a step in so long */
 #define BUSY		(PFLOW_ONE / 4)	/* calm with less to spare says that less is enough */
-#define LEARN_US	SECOND_US	/* most of that is believed after so long */
+#define LEARN_US	(SECOND_US / 3)	/* most of that is believed after so long */
 #define FUTILE		2		/* so many times what is bearable is left */
 #define FUTILE_DRAIN	2		/* a moment without harm undoes two with it */
 #define ASK_US		(SECOND_US / 2)
@@ -134,11 +135,11 @@ static void trial_answer_harm(struct pflow_trial *trial, const struct pflow_tria
 {
 	u32 before = trial->reach;
 
-	/* It was given back too soon; if it was much, all of it is needed now. */
+	/* It was given back too soon; if it was much and is missed much, all of it is needed now. */
 	if (trial->reach + GAVE_BACK < trial->enough &&
 	    trial->calm_us >= floored(trial->hold_us, HOLD_US))
 		trial->hold_us = capped(2 * floored(trial->hold_us, HOLD_US), HOLD_MOST_US);
-	if (trial->reach + NOTICED < trial->enough && trial->calm_us >= HOLD_US)
+	if (trial->reach + NOTICED < trial->enough && tick->harm > ONSET)
 		trial->reach = floored(trial->reach, capped(trial->enough, most));
 	trial->calm_us = 0;
 	/* Until harm falls, what was done lately has done nothing that could still show. */

@@ -163,7 +163,7 @@ MUTANTS = [
     Mutant(
         "what is enough is learnt too late",
         "common/policy/trial.c",
-        "#define LEARN_US\tSECOND_US",
+        "#define LEARN_US\t(SECOND_US / 3)",
         "#define LEARN_US\t(10 * SECOND_US)",
         TRIAL + "test_what_is_enough_is_learnt_anew_while_the_cpu_is_busy",
     ),

@@ -204,10 +204,10 @@ def test_without_time_to_spare_a_step_takes_twenty_seconds(trial: Trial) -> None
 
 @pytest.mark.parametrize("busy", [True, False])
 def test_what_is_enough_is_learnt_anew_while_the_cpu_is_busy(busy: bool) -> None:
-    """Most of the way to where the receiver is well, in a second; without that it only fades."""
+    """Most of the way to where the receiver is well, in a third of a second; else it only fades."""
     trial = Trial(reach=ONE, enough=3 * ONE, hold_us=HOLD_MOST_US, calm_us=HOLD_US)
     spare = 0.24 if busy else 0.26
-    trial = run(1, lambda _: 0, 4, spare=spare, trial=trial)[-1]
+    trial = run(1 / 3, lambda _: 0, 4, spare=spare, trial=trial)[-1]
     away = (trial.enough - trial.reach) / ONE
     assert 0.6 <= away <= 0.75 if busy else 1.9 <= away <= 2.0
 
@@ -226,7 +226,10 @@ def test_who_is_harmed_again_gets_back_at_once_what_was_enough() -> None:
     assert enough >= 1.4 * ONE
     trial = run(1, lambda _: 0, spare=1, trial=trial)[-1]
     assert trial.reach == 0
-    trial_step(trial, Tick(2 * BEARABLE, BEARABLE, 0, most_of(2), TICK_US))
+    little = trial.copy()
+    trial_step(little, Tick(2 * BEARABLE, BEARABLE, 0, most_of(2), TICK_US))
+    assert little.reach < 0.1 * ONE, "a little harm asks for a little"
+    trial_step(trial, Tick(ONE // 10, BEARABLE, 0, most_of(2), TICK_US))
     assert trial.reach >= 0.9 * enough
     assert trial.hold_us == 2 * HOLD_US
     assert trial.unseen >= trial.reach, "no more is done until harm shows what that does"
@@ -237,7 +240,7 @@ def test_enough_for_one_receiver_is_too_much_for_another() -> None:
     trial = run(2, lambda reach: 0.3 if reach < 1.9 * ONE else 0)[-1]
     trial = run(1, lambda _: 0, spare=1, trial=trial)[-1]
     assert trial.reach == 0 and trial.enough > most_of(1)
-    trial_step(trial, Tick(2 * BEARABLE, BEARABLE, 0, most_of(1), TICK_US))
+    trial_step(trial, Tick(ONE // 10, BEARABLE, 0, most_of(1), TICK_US))
     assert 0 < trial.reach <= most_of(1)
 
 
