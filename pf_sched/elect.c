@@ -18,7 +18,7 @@
 #define RECEIVED_FOR	(2 * PFLOW_HOLD)	/* they are looked at for a part of each second */
 #define AWAKE		(PFLOW_ONE / 64)	/* who runs and waits for less is in nobody's way */
 #define BUSY		(PFLOW_ONE / 2)		/* who does for less can spare some of its CPU */
-#define UNSERVED_FOR	HZ			/* a socket that nobody reads for longer waits for nobody */
+#define UNSERVED_FOR	HZ			/* who reads nothing for longer does not want to */
 #define UNSERVED_SEEN	max(HZ / 10, 1)
 
 /**

@@ -135,7 +135,7 @@ static void trial_answer_harm(struct pflow_trial *trial, const struct pflow_tria
 {
 	u32 before = trial->reach;
 
-	/* It was given back too soon; if it was much and is missed much, all of it is needed now. */
+	/* Given back too soon; if it was much and is missed much, all of it is needed now. */
 	if (trial->reach + GAVE_BACK < trial->enough &&
 	    trial->calm_us >= floored(trial->hold_us, HOLD_US))
 		trial->hold_us = capped(2 * floored(trial->hold_us, HOLD_US), HOLD_MOST_US);
