@@ -73,6 +73,7 @@ struct pflow_sock {
 	bool autogroup;			/* @group is an autogroup */
 	u8 family;
 	u8 protocol;
+	u8 lost_noted;			/* low bits of jiffies when it was noted that it loses */
 	u16 local_port;			/* host order */
 	u16 remote_port;
 	u32 netns;			/* inode number */

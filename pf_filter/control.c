@@ -119,8 +119,12 @@ static unsigned int entry_run_cpu(const struct pflow_sock *entry)
  */
 static void filter_control_note_harm(struct pflow_sock *entry, u16 level, unsigned int packets)
 {
-	victims_note_loss(per_cpu_ptr(controls, entry_run_cpu(entry))->victims, entry, level,
-			  packets);
+	WRITE_ONCE(entry->lost, READ_ONCE(entry->lost) + packets);
+	/* All are counted. To look whether that is known already is enough once a jiffy. */
+	if (READ_ONCE(entry->lost_noted) == (u8)jiffies)
+		return;
+	WRITE_ONCE(entry->lost_noted, (u8)jiffies);
+	victims_enter(per_cpu_ptr(controls, entry_run_cpu(entry))->victims, entry, level, packets);
 }
 
 static u32 control_keep_share(const struct control *control, const struct pflow_sock *entry,

@@ -22,21 +22,16 @@
 
 #define LATE_US		20000u	/* a default buffer is full by then of a busy receiver */
 
-static noinline void entry_change_drops(struct pflow_sock *entry, bool dropping)
+static void entry_note_drops(struct pflow_sock *entry, bool dropping)
 {
+	if (test_bit(PFLOW_SOCK_DS, &entry->flags) == dropping)
+		return;
 	if (dropping) {
 		set_bit(PFLOW_SOCK_DS, &entry->flags);
 		entry_assume_receiving(entry);
 	} else {
 		clear_bit(PFLOW_SOCK_DS, &entry->flags);
 	}
-}
-
-/* For every packet; it hardly ever changes. */
-static __always_inline void entry_note_drops(struct pflow_sock *entry, bool dropping)
-{
-	if (unlikely(test_bit(PFLOW_SOCK_DS, &entry->flags) != dropping))
-		entry_change_drops(entry, dropping);
 }
 
 /* B1 comes first: who is shed anyway needs no look at his socket. */

@@ -7,7 +7,7 @@
  * wait for its turn now and then. Shedding goes on as long as the receiver loses fewer packets
  * because of it. That it waits less does not count.
  *
- * Context: victims_note_loss() in softirq, on the CPU where a packet arrives; the rest by the
+ * Context: victims_enter() in softirq, on the CPU where a packet arrives; the rest by the
  * controllers' tick.
  */
 #define VICTIMS		16	/* losing receivers that are watched, on each CPU */
@@ -87,9 +87,17 @@ static void entry_assume_receiving(struct pflow_sock *entry)
 		WRITE_ONCE(entry->drained, drained);
 }
 
-/* Of two CPUs that write one slot at once the tick may find a mixture: it is no socket's. */
-static void victim_enter(struct victim *victims, struct pflow_sock *entry, u16 level,
-			 unsigned int packets)
+/**
+ * victims_enter() - a receiver has begun to lose packets
+ * @victims: of the CPU that it runs on
+ * @entry: the receiver
+ * @level: its level
+ * @packets: how many it lost just now
+ *
+ * Of two CPUs that write one slot at once the tick may find a mixture: it is no socket's.
+ */
+static void victims_enter(struct victim *victims, struct pflow_sock *entry, u16 level,
+			  unsigned int packets)
 {
 	struct victim *victim;
 	unsigned int i;
@@ -112,20 +120,6 @@ static void victim_enter(struct victim *victims, struct pflow_sock *entry, u16 l
 	WRITE_ONCE(victim->awake_us, WINDOW_US);
 	WRITE_ONCE(victim->shed_for, false);
 	WRITE_ONCE(victim->sk, entry->sk);
-}
-
-/**
- * victims_note_loss() - a receiver loses packets
- * @victims: of the CPU that it runs on
- * @entry: the receiver
- * @level: its level
- * @packets: how many
- */
-static void victims_note_loss(struct victim *victims, struct pflow_sock *entry, u16 level,
-			      unsigned int packets)
-{
-	WRITE_ONCE(entry->lost, READ_ONCE(entry->lost) + packets);
-	victim_enter(victims, entry, level, packets);
 }
 
 static bool victims_any(const struct victim *victims)

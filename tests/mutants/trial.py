@@ -98,6 +98,13 @@ MUTANTS = [
         TRIAL + "test_who_is_harmed_again_gets_back_at_once_what_was_enough",
     ),
     Mutant(
+        "a little harm takes back all that was enough",
+        "common/policy/trial.c",
+        "tick->harm > ONSET",
+        "tick->harm",
+        TRIAL + "test_who_is_harmed_again_gets_back_at_once_what_was_enough",
+    ),
+    Mutant(
         "who loses nearly all cannot be helped",
         "common/policy/trial.c",
         "left + floored(left_with / DIFFERENCE, DIFFERENCE_LEAST) < left_with",
