@@ -62,11 +62,16 @@ static inline struct sock *pflow_process_sock(const struct socket *sock)
 	return sock->file ? sock->sk : NULL;
 }
 
+/* sockets/group.c */
+#define PFLOW_GROUP_NAME	64
+int pflow_group_nice(const struct task_struct *task);
+void pflow_group_name(struct task_struct *task, char *name, size_t size);
+
 /* sockets/priority.c */
 
 /**
  * struct pflow_priority - how much a task matters
- * @rank: pflow_rank() of its own class and nice
+ * @rank: pflow_rank() of its own class and nice, and of its control group's weight
  * @group: scheduling group, as an identity
  * @autogroup: that group is an autogroup
  */

@@ -242,35 +242,41 @@ static enum filter_outcome packet_find_entry(struct filter_packet *packet)
 	return FILTER_PASS;
 }
 
+/* Is there a hook of this priority? What is hooked stays readable, as nfnetlink_hook reads it. */
+static bool hooked_at(const struct nf_hook_entries *entries, int priority)
+{
+	struct nf_hook_ops **ops;
+	unsigned int i;
+
+	if (!entries)
+		return false;
+	ops = nf_hook_entries_get_hook_ops(entries);
+	for (i = 0; i < entries->num_hook_entries; i++)
+		if (READ_ONCE(ops[i])->priority == priority)
+			return true;
+	return false;
+}
+
 /*
  * IPVS takes the packets of its services at LOCAL_IN, after this hook: they are for an
  * address of this host, and for none of its sockets. It is hooked there, at this
  * priority in both families, only while the namespace has services; which packets are
  * for them, it alone knows. net->ipvs tells that the module is there, no more: what it
- * points to is freed without a grace period. Hooks are not, as nfnetlink_hook reads them.
+ * points to is freed without a grace period.
  */
 static bool ipvs_serves(const struct nf_hook_state *state)
 {
 #if IS_ENABLED(CONFIG_IP_VS)
 	const struct netns_nf *nf = &state->net->nf;
-	const struct nf_hook_entries *entries;
-	struct nf_hook_ops **ops;
-	unsigned int i;
 
 	if (likely(!READ_ONCE(state->net->ipvs)))
 		return false;
-	if (state->pf == NFPROTO_IPV4)
-		entries = rcu_dereference(nf->hooks_ipv4[NF_INET_LOCAL_IN]);
-	else
-		entries = rcu_dereference(nf->hooks_ipv6[NF_INET_LOCAL_IN]);
-	if (!entries)
-		return false;
-	ops = nf_hook_entries_get_hook_ops(entries);
-	for (i = 0; i < entries->num_hook_entries; i++)
-		if (READ_ONCE(ops[i])->priority == NF_IP_PRI_NAT_SRC - 1)
-			return true;
-#endif
+	return hooked_at(state->pf == NFPROTO_IPV4 ?
+			 rcu_dereference(nf->hooks_ipv4[NF_INET_LOCAL_IN]) :
+			 rcu_dereference(nf->hooks_ipv6[NF_INET_LOCAL_IN]), NF_IP_PRI_NAT_SRC - 1);
+#else
 	return false;
+#endif
 }
 
 static noinline enum filter_outcome packet_find_receiver(struct filter_packet *packet)
@@ -300,6 +306,35 @@ static enum filter_outcome filter_find_sock(struct filter_packet *packet)
 	return FILTER_PASS;
 }
 
+/* What its headers say, if it is a packet that may be judged. */
+static __always_inline enum filter_outcome packet_read(struct filter_packet *packet,
+						       const struct nf_hook_state *state)
+{
+	struct sk_buff *skb = packet->skb;
+	enum filter_outcome outcome;
+
+	packet->packets = packet_count(skb, skb->len);
+	if (filter_was_judged(packet))
+		return FILTER_PASS_BEFORE;
+	if (skb->pkt_type != PACKET_HOST)
+		return FILTER_PASS_NOT_HOST;
+	/* With softirqs on, as after a queue of user space, what is remembered is not ours. */
+	if (!softirq_count() || skb->sk || nf_bridge_info_exists(skb) ||
+	    netif_is_l3_slave(state->in))
+		return FILTER_PASS_NOT_PLAIN;
+	packet->v4 = state->pf == NFPROTO_IPV4;
+	packet->loopback = state->in->flags & IFF_LOOPBACK;
+	packet->net = state->net;
+	packet->home = state->net;
+	outcome = packet->v4 ? packet_parse4(packet) : packet_parse6(packet);
+	if (outcome != FILTER_PASS)
+		return outcome;
+	if (ipvs_serves(state))
+		return FILTER_PASS_NOT_PLAIN;
+	packet_measure(packet);
+	return FILTER_PASS;
+}
+
 /**
  * filter_classify() - find a packet's receiver
  * @packet: @skb is set, the rest is filled in; @sk stays NULL if the receiver
@@ -312,42 +347,27 @@ static enum filter_outcome filter_find_sock(struct filter_packet *packet)
 static enum filter_outcome filter_classify(struct filter_packet *packet,
 					   const struct nf_hook_state *state)
 {
-	struct sk_buff *skb = packet->skb;
-	enum filter_outcome outcome;
+	enum filter_outcome outcome = packet_read(packet, state);
 	enum meeting met;
 	struct wire *wire;
 	bool recalled;
 
-	packet->packets = packet_count(skb, skb->len);
-	if (filter_was_judged(skb))
-		return FILTER_PASS_BEFORE;
-	if (skb->pkt_type != PACKET_HOST)
-		return FILTER_PASS_NOT_HOST;
-	if (skb->sk || nf_bridge_info_exists(skb) || netif_is_l3_slave(state->in))
-		return FILTER_PASS_NOT_PLAIN;
-	packet->v4 = state->pf == NFPROTO_IPV4;
-	packet->loopback = state->in->flags & IFF_LOOPBACK;
-	packet->net = state->net;
-	packet->home = state->net;
-	outcome = packet->v4 ? packet_parse4(packet) : packet_parse6(packet);
 	if (outcome != FILTER_PASS)
 		return outcome;
-	if (ipvs_serves(state))
-		return FILTER_PASS_NOT_PLAIN;
-	packet_measure(packet);
 	wire = filter_find_wire(packet);
 	recalled = filter_recall(packet);
-	if (recalled)
-		filter_teach_driver(wire, packet);
 	/* This is the beginning of a trail, not its end. */
-	if (recalled && packet->home != packet->net)
+	if (recalled && packet->home != packet->net) {
+		filter_teach_wire(wire, packet);
 		return FILTER_PASS;
+	}
 	met = filter_meet(packet);
 	if (met == MET_AGAIN)
 		return FILTER_PASS_BEFORE;
 	outcome = recalled ? FILTER_PASS : packet_find_receiver(packet);
-	if (!recalled)
-		filter_teach_driver(wire, packet);
+	/* The others of one that is traced are judged by the host. */
+	if (likely(met == MET_FIRST))
+		filter_teach_wire(wire, packet);
 	if (unlikely(met == MET_TRACED) && outcome == FILTER_PASS && packet->home == packet->net)
 		filter_confirm_trail(packet);
 	return outcome;

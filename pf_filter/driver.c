@@ -30,6 +30,7 @@
 #include "../common/compat/compat.h"
 #include "../common/compat/driver.h"
 #include "filter.h"
+#include "wire.h"
 
 #define TAGS_MOST	2
 
@@ -122,7 +123,8 @@ static bool frame_read4(struct frame *frame, struct wire_key *key)
 	if (length < sizeof(*iph) || length - sizeof(*iph) > frame->end - frame->at)
 		return false;
 	frame->end = frame->at + length - sizeof(*iph);
-	wire_addresses4(key, iph->saddr, iph->daddr);
+	addresses_pack4(key->address, iph->saddr, iph->daddr);
+	key->v4 = true;
 	return frame_read_udp(frame, key);
 }
 
@@ -138,7 +140,8 @@ static bool frame_read6(struct frame *frame, struct wire_key *key)
 	if (!length || length > frame->end - frame->at)
 		return false;
 	frame->end = frame->at + length;
-	wire_addresses6(key, &ip6h->saddr, &ip6h->daddr);
+	addresses_pack6(key->address, &ip6h->saddr, &ip6h->daddr);
+	key->v4 = false;
 	return frame_read_udp(frame, key);
 }
 
@@ -169,13 +172,11 @@ static bool frame_recall(const struct wire *wire, struct filter_packet *packet,
 {
 	packet->net = dev_net(frame->dev);
 	packet->v4 = wire->key.v4;
-	packet->local_port = wire->local_port;
-	packet->remote_port = wire->remote_port;
 	packet->length = frame->length;
 	packet->truesize = wire->truesize;
 	/* A longer one takes no less. */
 	packet->least = frame->length >= wire->length ? wire->truesize : SKB_TRUESIZE(0);
-	return receiver_recall(&wire->to, packet);
+	return wire_recall(wire, packet);
 }
 
 /* What is passed has a mark, where the driver leaves a place for it that nobody uses. */
@@ -199,6 +200,8 @@ static bool frame_judge(const struct wire *wire, const struct frame *frame, stru
 	if (!frame_recall(wire, &packet, frame))
 		return false;
 	outcome = filter_judge(&packet);
+	if (outcome < FILTER_PASS && !wire_holds(wire, packet.net))
+		return false;
 	if (filter_outcome_drops(&packet, outcome)) {
 		filter_drop(&packet, outcome);
 		return true;
@@ -217,13 +220,8 @@ static noinline int frame_decide(struct xdp_buff *xdp)
 	if (!READ_ONCE(judging) || xdp_buff_has_frags(xdp) ||
 	    !frame_read(&frame, xdp->rxq->dev, &key))
 		return XDP_PASS;
-	wire = wire_slot(&key);
-	this_cpu_write(frames_at, (u32)jiffies);
-	if (wire_matches(wire, &key))
-		return frame_judge(wire, &frame, xdp) ? XDP_DROP : XDP_PASS;
-	wire->key = key;
-	wire->to.until = (u32)jiffies - 1;
-	return XDP_PASS;
+	wire = wire_show(&key);
+	return wire && frame_judge(wire, &frame, xdp) ? XDP_DROP : XDP_PASS;
 }
 
 /**

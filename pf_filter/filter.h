@@ -73,6 +73,7 @@ static inline bool filter_exempt(u16 local_port, u16 remote_port, u32 rate)
  * @truesize: what it takes of a receiver's buffer, if it is received, or about so much
  * @least: no more than that
  * @lasting: @entry depends on nothing but the flow
+ * @ranked: B1 has let it through already
  * @full: the socket would drop it
  * @v4: came by IPv4
  * @loopback: came from this very host
@@ -93,6 +94,7 @@ struct filter_packet {
 	u32 truesize;
 	u32 least;
 	bool lasting;
+	bool ranked;
 	bool full;
 	bool v4;
 	bool loopback;
@@ -150,12 +152,15 @@ int pflow_xdp_judge(struct xdp_md *ctx);
 int filter_driver_register(void);
 void filter_driver_watch(bool on);
 
-/* hook.c */
+/* count.c */
 void filter_count_looks(int cpu, u64 *dropped, u64 *passed);
-int filter_hook_setup(void);
-void filter_hook_teardown(void);
-void filter_hook_watch(bool on);
-void filter_hook_status(struct seq_file *m);
-void filter_hook_metrics(struct seq_file *m);
+void filter_count_status(struct seq_file *m);
+void filter_count_metrics(struct seq_file *m);
+
+/* nets.c */
+int filter_nets_setup(void);
+void filter_nets_teardown(void);
+void filter_nets_watch(bool on);
+void filter_nets_metrics(struct seq_file *m);
 
 #endif

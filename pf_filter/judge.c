@@ -37,7 +37,7 @@ static void entry_note_drops(struct pflow_sock *entry, bool dropping)
 /* B1 comes first: who is shed anyway needs no look at his socket. */
 static enum filter_outcome packet_judge_rank(const struct filter_packet *packet, u16 level)
 {
-	if (packet->loopback ||
+	if (packet->loopback || packet->ranked ||
 	    READ_ONCE(filter_knobs[FILTER_KNOB_SHED].value) == FILTER_SHED_FULL)
 		return FILTER_PASS;
 	return filter_control_judge(packet->entry, level, packet->packets);
@@ -147,7 +147,8 @@ static enum filter_outcome filter_judge(struct filter_packet *packet)
 	enum filter_outcome outcome;
 	u16 level;
 
-	pflow_sock_arrival(entry, packet->packets);
+	if (likely(!packet->ranked))
+		pflow_sock_arrival(entry, packet->packets);
 	if (!this_cpu_read(pflow_load.pressed)) {
 		if (packet->sk)
 			entry_note_drops(entry, packet->full);

@@ -16,7 +16,7 @@ static int filter_start(void)
 	err = filter_moves_setup();
 	if (err)
 		goto control;
-	err = filter_hook_setup();
+	err = filter_nets_setup();
 	if (err)
 		goto moves;
 	filter_driver_watch(true);
@@ -32,20 +32,21 @@ control:
 static void filter_stop(void)
 {
 	filter_driver_watch(false);
-	filter_hook_teardown();
+	filter_nets_teardown();
 	filter_moves_teardown();
 	filter_control_teardown();
 }
 
 static void filter_status(struct seq_file *m)
 {
-	filter_hook_status(m);
+	filter_count_status(m);
 	filter_control_status(m);
 }
 
 static void filter_metrics(struct seq_file *m)
 {
-	filter_hook_metrics(m);
+	filter_count_metrics(m);
+	filter_nets_metrics(m);
 	filter_control_metrics(m);
 }
 
@@ -55,7 +56,7 @@ static struct pflow_module filter_module = {
 	.nr_knobs = FILTER_KNOBS,
 	.start = filter_start,
 	.stop = filter_stop,
-	.watch = filter_hook_watch,
+	.watch = filter_nets_watch,
 	.times_threads = true,
 	.status = filter_status,
 	.metrics = filter_metrics,

@@ -14,10 +14,10 @@ static int clamp_int(int value, int low, int high)
 /**
  * pflow_rank() - place a task among all receivers
  * @class: scheduling class
- * @nice: nice level, -20..19; only for %PFLOW_CLASS_NICE
+ * @nice: nice level, and what control groups add to it; only for %PFLOW_CLASS_NICE
  * @rt_priority: real-time priority, 1..99; only for %PFLOW_CLASS_RT
  *
- * The administrator's word decides (nice, real-time class), as in the paper's
+ * The administrator's word decides (nice, weight, real-time class), as in the paper's
  * static priority (section 3.1); what the scheduler makes of it does not.
  *
  * Context: any. Return: 0..140, higher is more important.

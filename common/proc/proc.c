@@ -24,7 +24,7 @@ static void status_show_inert(struct seq_file *m)
 	else if (inert.autogroup)
 		seq_puts(m, "nice: inert for the CPU scheduler between receivers of different sessions (autogroup); PacketFlow ranks by it all the same. sysctl kernel.sched_autogroup_enabled=0 makes it effective\n");
 	else
-		seq_puts(m, "nice: inert for the CPU scheduler between receivers of different cgroups; PacketFlow ranks by it all the same. Set cpu.weight of the cgroups\n");
+		seq_puts(m, "nice: inert for the CPU scheduler between receivers of different cgroups; PacketFlow ranks by it all the same, and by cpu.weight. Set cpu.weight of the cgroups\n");
 }
 
 static int status_show(struct seq_file *m, void *unused)
@@ -66,18 +66,21 @@ static int metrics_show(struct seq_file *m, void *unused)
 	return 0;
 }
 
-static void sockets_show_comm(struct seq_file *m, pid_t pid)
+static void sockets_show_task(struct seq_file *m, pid_t pid)
 {
-	char comm[TASK_COMM_LEN] = "-";
+	char comm[TASK_COMM_LEN] = "-", group[PFLOW_GROUP_NAME] = "-";
 	struct task_struct *task;
 
 	rcu_read_lock();
 	task = pid_task(find_pid_ns(pid, &init_pid_ns), PIDTYPE_PID);
-	if (task)
+	if (task) {
 		strscpy(comm, task->comm, sizeof(comm));
+		pflow_group_name(task, group, sizeof(group));
+	}
 	rcu_read_unlock();
 	pflow_one_word(comm);
-	seq_printf(m, " %s", comm);
+	pflow_one_word(group);
+	seq_printf(m, " %s %s", comm, group);
 }
 
 static void sockets_show_address(struct seq_file *m, const struct in6_addr *address, u16 port)
@@ -122,7 +125,7 @@ static void sockets_show_entry(struct pflow_sock *entry, void *data)
 	sockets_show_address(m, &local, local_port);
 	sockets_show_address(m, &remote, remote_port);
 	seq_printf(m, " %u %d", entry->netns, READ_ONCE(entry->pid));
-	sockets_show_comm(m, READ_ONCE(entry->pid));
+	sockets_show_task(m, READ_ONCE(entry->pid));
 	seq_printf(m, " %s %d %u %u %u %u %u %u %u %u %u %u %u %u %u",
 		   READ_ONCE(entry->learnt) == PFLOW_RECEIVES ? "receives" : "holds",
 		   pflow_rank_prio(READ_ONCE(entry->rank)), READ_ONCE(entry->rank),
@@ -160,7 +163,7 @@ static void sockets_stop(struct seq_file *m, void *v)
 static int sockets_show(struct seq_file *m, void *v)
 {
 	if (v == SEQ_START_TOKEN)
-		seq_puts(m, "proto local remote netns owner comm learnt prio rank age_ms rate ds pp grows rmem rcvbuf sbmax drops early_overload early_harm early_full run softirq wait\n");
+		seq_puts(m, "proto local remote netns owner comm unit learnt prio rank age_ms rate ds pp grows rmem rcvbuf sbmax drops early_overload early_harm early_full run softirq wait\n");
 	else
 		pflow_table_bucket(*(loff_t *)v - 1, sockets_show_entry, m);
 	return 0;

@@ -2,10 +2,10 @@
 /*
  * How much a task matters, and whether the scheduler acts on it.
  *
- * The rank follows only what the administrator set: nice level and scheduling class.
- * Between two tasks of different scheduling groups (autogroup gives every
- * session one, systemd every service) nice does nothing for the CPU share;
- * this file only detects that, and reports it in status.
+ * The rank follows only what the administrator set: scheduling class, nice level, and the weight
+ * of control groups (group.c), which counts as so many levels of nice. Between two tasks of
+ * different scheduling groups (autogroup gives every session one, systemd every service) nice
+ * does nothing for the CPU share; this file only detects that, and reports it in status.
  */
 #include <linux/cgroup.h>
 #include <linux/sched.h>
@@ -129,7 +129,8 @@ u8 pflow_task_rank(const struct task_struct *task)
 			if (smp_load_acquire(&pins[i].task) == task)
 				return READ_ONCE(pins[i].rank);
 	}
-	return pflow_rank(task_class(task), PRIO_TO_NICE(READ_ONCE(task->static_prio)),
+	return pflow_rank(task_class(task),
+			  PRIO_TO_NICE(READ_ONCE(task->static_prio)) + pflow_group_nice(task),
 			  READ_ONCE(task->rt_priority));
 }
 EXPORT_SYMBOL_GPL(pflow_task_rank);

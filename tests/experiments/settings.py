@@ -104,6 +104,14 @@ class Reniced(Setting):
         guest.run(f"renice -n {self.nice} -p $(ls /proc/{pids[0]}/task)")
 
 
+class Pinned(Setting):
+    """Each receiver may run on one processor only, by turns."""
+
+    def started(self, guest: Guest, pids: Sequence[int]) -> None:
+        for i, pid in enumerate(pids):
+            guest.run(["taskset", "--all-tasks", "--pid", f"{1 << i % guest.cpus:x}", str(pid)])
+
+
 class Weights(Setting):
     """Each receiver is in a control group of its own (version 2), with a weight."""
 

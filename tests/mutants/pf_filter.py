@@ -115,7 +115,7 @@ MUTANTS = [
     ),
     Mutant(
         "hooked before destination NAT",
-        "pf_filter/hook.c",
+        "pf_filter/nets.c",
         "NF_IP_PRI_NAT_DST + 1",
         "NF_IP_PRI_NAT_DST - 1",
         UNTOUCHED_FOR_OTHERS + "test_a_port_published_by_destination_nat",
@@ -150,7 +150,7 @@ MUTANTS = [
     ),
     Mutant(
         "observe drops",
-        "pf_filter/hook.c",
+        "pf_filter/count.c",
         "== FILTER_MODE_OBSERVE) {",
         "== FILTER_MODE_OBSERVE + 1) {",
         B2_SPARED + "test_observe_counts_and_drops_nothing",
@@ -308,6 +308,27 @@ MUTANTS = [
         "	xdp->data_meta = mark;\n",
         "",
         "vm/test_driver.py::test_order_account_and_place",
+    ),
+    Mutant(
+        "nothing is judged ahead of connection tracking",
+        "pf_filter/ahead.c",
+        "if (likely(!this_cpu_read(pflow_load.pressed)))",
+        "if (true)",
+        "vm/test_containers.py::test_what_is_dropped_was_not_tracked_first",
+    ),
+    Mutant(
+        "judged ahead of connection tracking and at the hook",
+        "pf_filter/ahead.c",
+        "		this_cpu_write(judged_ahead, skb);",
+        "		(void)skb;",
+        "vm/test_containers.py::test_what_is_judged_ahead_is_judged_once",
+    ),
+    Mutant(
+        "translated as it was a moment ago",
+        "pf_filter/tracked.c",
+        "	if (!found)\n		return false;",
+        "	if (!found)\n		return true;",
+        "vm/test_containers.py::test_a_changed_translation_holds_at_once",
     ),
     Mutant(
         "a VLAN that nobody has",

@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * Group: what the weight of a control group amounts to, as a nice level.
+ *
+ * Nice counts between the threads of one scheduling group. Between groups the scheduler goes by
+ * their weights (cpu.weight), which may be all that an administrator of containers ever sets.
+ * The kernel itself says which nice level a weight is like (cpu.weight.nice). Shares of shares
+ * multiply, and so these levels add up, from a thread's own group to the root. Weights that nobody
+ * has changed add nothing.
+ *
+ * The kernel does not export what it computes that with. But a control group's files are known by
+ * name, and each has the function that reads it.
+ *
+ * A thread is asked for it with each receive call. So an answer holds for a second, and is kept
+ * by the address of the group, which is compared only.
+ *
+ * Context: any.
+ */
+#include <linux/cgroup.h>
+#include <linux/hash.h>
+#include <linux/sched.h>
+
+#include "../internal.h"
+
+#if IS_ENABLED(CONFIG_CGROUP_SCHED)
+#define GROUP_BITS	6
+
+/* Half of the mixed address; the time; the level: one word, never half of two answers. */
+static u64 groups[1 << GROUP_BITS];
+
+static u64 group_word(u64 mixed, int nice)
+{
+	return (mixed & 0xffffffff00000000) | (u64)(u16)(jiffies / HZ) << 16 | (u16)nice;
+}
+
+static int css_own_nice(struct cgroup_subsys_state *css)
+{
+	struct cftype *file;
+
+	for (file = css->ss->dfl_cftypes; file && file->name[0]; file++)
+		if (file->read_s64 && !strcmp(file->name, "weight.nice"))
+			return file->read_s64(css, file);
+	return 0;
+}
+
+static noinline int css_nice(struct cgroup_subsys_state *css)
+{
+	int nice = 0;
+
+	/* The root has no weight. */
+	for (; css->parent; css = css->parent)
+		nice += css_own_nice(css);
+	return clamp(nice, 2 * MIN_NICE, 2 * MAX_NICE);
+}
+
+/**
+ * pflow_group_nice() - what a thread's control groups add to its nice level
+ * @task: thread that the caller holds, or current
+ *
+ * Context: any. Return: levels, %MIN_NICE and less up to %MAX_NICE and more. Where control groups
+ * are of version 1, cpu.shares count likewise.
+ */
+int pflow_group_nice(const struct task_struct *task)
+{
+	struct cgroup_subsys_state *css;
+	u64 mixed, *slot, known;
+	int nice;
+
+	rcu_read_lock();
+	css = task_css((struct task_struct *)task, cpu_cgrp_id);
+	if (!css->parent) {
+		rcu_read_unlock();
+		return 0;
+	}
+	mixed = (u64)(unsigned long)css * GOLDEN_RATIO_64;
+	slot = &groups[mixed >> (64 - GROUP_BITS)];
+	known = READ_ONCE(*slot);
+	nice = (s16)known;
+	if (known != group_word(mixed, nice)) {
+		nice = css_nice(css);
+		WRITE_ONCE(*slot, group_word(mixed, nice));
+	}
+	rcu_read_unlock();
+	return nice;
+}
+
+/**
+ * pflow_group_name() - which control group is a thread in?
+ * @task: thread that the caller holds, or RCU
+ * @name: filled in: the last part of its path; "-" for the root
+ * @size: of @name, bytes
+ *
+ * Context: RCU read side, not NMI.
+ */
+void pflow_group_name(struct task_struct *task, char *name, size_t size)
+{
+	char *last, path[256];
+	int length = kernfs_path(task_dfl_cgroup(task)->kn, path, sizeof(path));
+
+	strscpy(name, "-", size);
+	if (length < 0 || length >= sizeof(path))
+		return;
+	last = strrchr(path, '/');
+	if (last && last[1])
+		strscpy(name, last + 1, size);
+}
+#else
+int pflow_group_nice(const struct task_struct *task)
+{
+	return 0;
+}
+
+void pflow_group_name(struct task_struct *task, char *name, size_t size)
+{
+	strscpy(name, "-", size);
+}
+#endif

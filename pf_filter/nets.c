@@ -1,0 +1,200 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * Nets: in which network namespaces our hooks are.
+ *
+ * Even a hook that does nothing costs a packet 1 or 2 % of its receive side. So the hooks are in
+ * every namespace while a CPU's packets are looked at, or were a moment ago, and in none else.
+ * One more is ahead of connection tracking (ahead.c), only where connections are tracked.
+ *
+ * A namespace's hooks are removed before it goes (pernet exit), all of them before the module goes.
+ * A packet that is under way in one as it is removed uses nothing that goes before a grace
+ * period is over. Hooks come and go in process context, under hooks_lock.
+ */
+#include <linux/mutex.h>
+#include <linux/netfilter_ipv4.h>
+#include <linux/netfilter_ipv6.h>
+#include <linux/rtnetlink.h>
+#include <net/net_namespace.h>
+#include <net/netns/generic.h>
+
+#include "filter.h"
+
+static const struct nf_hook_ops hooks[] = {
+	{
+		.hook = filter_hook,
+		.pf = NFPROTO_IPV4,
+		.hooknum = NF_INET_PRE_ROUTING,
+		.priority = NF_IP_PRI_NAT_DST + 1,
+	}, {
+		.hook = filter_hook,
+		.pf = NFPROTO_IPV6,
+		.hooknum = NF_INET_PRE_ROUTING,
+		.priority = NF_IP6_PRI_NAT_DST + 1,
+	},
+};
+
+static const struct nf_hook_ops ahead_hooks[] = {
+	{
+		.hook = filter_ahead_hook,
+		.pf = NFPROTO_IPV4,
+		.hooknum = NF_INET_PRE_ROUTING,
+		.priority = NF_IP_PRI_CONNTRACK - 1,
+	}, {
+		.hook = filter_ahead_hook,
+		.pf = NFPROTO_IPV6,
+		.hooknum = NF_INET_PRE_ROUTING,
+		.priority = NF_IP6_PRI_CONNTRACK - 1,
+	},
+};
+
+/* What a namespace has. */
+struct filter_net {
+	bool hooked;
+	bool ahead;
+};
+
+static unsigned int filter_net_id;
+static DEFINE_MUTEX(hooks_lock);
+static bool hooks_wanted;
+
+/* Are connections tracked here? Its hook is there then, by its priority. */
+static bool net_tracks(const struct net *net)
+{
+	bool tracks;
+
+	rcu_read_lock();
+	tracks = hooked_at(rcu_dereference(net->nf.hooks_ipv4[NF_INET_PRE_ROUTING]),
+			   NF_IP_PRI_CONNTRACK) ||
+		 hooked_at(rcu_dereference(net->nf.hooks_ipv6[NF_INET_PRE_ROUTING]),
+			   NF_IP6_PRI_CONNTRACK);
+	rcu_read_unlock();
+	return tracks;
+}
+
+/* If memory is short, they are not there, and the next round tries again. */
+static void net_set(struct net *net, bool *there, bool on, const struct nf_hook_ops *ops,
+		    unsigned int n)
+{
+	lockdep_assert_held(&hooks_lock);
+	if (*there == on)
+		return;
+	if (!on)
+		nf_unregister_net_hooks(net, ops, n);
+	else if (nf_register_net_hooks(net, ops, n))
+		return;
+	*there = on;
+}
+
+/* Return: whether it is hooked ahead of tracking. */
+static bool net_set_hooked(struct net *net, bool on)
+{
+	struct filter_net *ours = net_generic(net, filter_net_id);
+	bool ahead = on && !IS_ENABLED(CONFIG_PREEMPT_RT) && net_tracks(net);
+
+	net_set(net, &ours->hooked, on, hooks, ARRAY_SIZE(hooks));
+	net_set(net, &ours->ahead, ahead, ahead_hooks, ARRAY_SIZE(ahead_hooks));
+	return ours->ahead;
+}
+
+static int filter_net_init(struct net *net)
+{
+	mutex_lock(&hooks_lock);
+	net_set_hooked(net, hooks_wanted);
+	mutex_unlock(&hooks_lock);
+	return 0;
+}
+
+static void filter_net_exit(struct net *net)
+{
+	mutex_lock(&hooks_lock);
+	net_set_hooked(net, false);
+	mutex_unlock(&hooks_lock);
+}
+
+/* The kernel waits for a grace period after it. */
+static void filter_net_pre_exit(struct net *net)
+{
+	filter_trails_forget_net(net);
+}
+
+static struct pernet_operations net_ops = {
+	.init = filter_net_init,
+	.pre_exit = filter_net_pre_exit,
+	.exit = filter_net_exit,
+	.id = &filter_net_id,
+	.size = sizeof(struct filter_net),
+};
+
+/**
+ * filter_nets_watch() - be in every network namespace, or in none
+ * @on: whether
+ *
+ * A namespace leaves the list before its exit function is called, and enters it after its init
+ * function; one that was neither here nor there meanwhile is hooked in the next round.
+ *
+ * Context: process, may sleep; told every now and then.
+ */
+void filter_nets_watch(bool on)
+{
+	bool ahead = false;
+	struct net *net;
+
+	mutex_lock(&hooks_lock);
+	if (on || hooks_wanted) {
+		down_read(&net_rwsem);
+		for_each_net(net)
+			ahead |= net_set_hooked(net, on);
+		up_read(&net_rwsem);
+		tracked_use(ahead);
+		WRITE_ONCE(hooks_wanted, on);
+	}
+	mutex_unlock(&hooks_lock);
+}
+
+/**
+ * filter_nets_setup() - get ready to hook into every network namespace, present and future
+ *
+ * Context: process, may sleep. Return: 0 or a negative error.
+ */
+int filter_nets_setup(void)
+{
+	int err = wires_setup();
+
+	if (err)
+		return err;
+	hooks_wanted = false;
+	trails_setup();
+	err = register_pernet_subsys(&net_ops);
+	if (err)
+		wires_teardown();
+	return err;
+}
+
+/**
+ * filter_nets_teardown() - leave every network namespace
+ *
+ * Context: process, may sleep; filter_nets_watch() is called no more. No packet is in the hook when
+ * it returns.
+ */
+void filter_nets_teardown(void)
+{
+	unregister_pernet_subsys(&net_ops);
+	synchronize_net();
+	mutex_lock(&hooks_lock);
+	tracked_use(false);
+	mutex_unlock(&hooks_lock);
+	wires_teardown();
+}
+
+/**
+ * filter_nets_metrics() - whether packets pass our hooks, for machines
+ * @m: where to
+ *
+ * Context: process.
+ */
+void filter_nets_metrics(struct seq_file *m)
+{
+	seq_printf(m, "# TYPE packetflow_filter_hooked gauge\n"
+		   "# HELP packetflow_filter_hooked 1 while packets pass the hook.\n"
+		   "packetflow_filter_hooked %u\n", READ_ONCE(hooks_wanted));
+}

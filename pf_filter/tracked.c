@@ -1,0 +1,210 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * Tracked: what the kernel's tracking of connections says of a flow.
+ *
+ * Where an address is translated, the table of connections says into which. A rule that changes
+ * does not change it for a flow that is known; whoever wants that deletes its entry. So before a
+ * packet is dropped ahead of its translation, the table is asked whether it still says what the
+ * hook has seen.
+ *
+ * A look-up by the flow would cost more than the rest of the drop, most of it for the hash. So
+ * it is remembered where in the table the entry was: its address, and its chain. The chain's end
+ * tells its number. A look walks that chain, where it has mostly one or two entries to pass, and
+ * follows no address but what it finds there. It then compares what the entry says now, as its
+ * memory may be another connection's by then. If the table has moved, nothing is found.
+ *
+ * Lifetimes: the table is freed a grace period after another one has taken its place. Entries
+ * stay entries for as long (SLAB_TYPESAFE_BY_RCU). Tracking is a module of its own, which may not
+ * be loaded. Its variables are taken while some namespace tracks, and given back.
+ *
+ * Context: softirq, RCU read side, unless said otherwise.
+ */
+#include "filter.h"
+#include "wire.h"
+
+#if IS_ENABLED(CONFIG_NF_CONNTRACK)
+#include <linux/rculist_nulls.h>
+#include <net/netfilter/nf_conntrack.h>
+#include <net/netfilter/nf_conntrack_core.h>
+
+#define CHAIN_LONGEST	16	/* entries; the kernel makes a larger table before that is usual */
+
+/* Of tracking; NULL: nothing is tracked. */
+static typeof(nf_conntrack_hash) *table;
+static typeof(nf_conntrack_htable_size) *table_size;
+
+static void key_from_tuple(const struct nf_conntrack_tuple *tuple, struct wire_key *key)
+{
+	key->v4 = tuple->src.l3num == NFPROTO_IPV4;
+	if (key->v4)
+		addresses_pack4(key->address, tuple->src.u3.ip, tuple->dst.u3.ip);
+	else
+		addresses_pack6(key->address, &tuple->src.u3.in6, &tuple->dst.u3.in6);
+	key->ports = (u32)ntohs(tuple->src.u.udp.port) << 16 | ntohs(tuple->dst.u.udp.port);
+}
+
+/**
+ * tracked_read_key() - the flow of a packet at the hook as it came from the wire
+ * @packet: parsed
+ * @key: filled in
+ *
+ * Return: whether its connection is tracked.
+ */
+static bool tracked_read_key(const struct filter_packet *packet, struct wire_key *key)
+{
+	enum ip_conntrack_info info;
+	const struct nf_conn *ct = nf_ct_get(packet->skb, &info);
+
+	if (!ct || nf_ct_protonum(ct) != IPPROTO_UDP)
+		return false;
+	key_from_tuple(&ct->tuplehash[CTINFO2DIR(info)].tuple, key);
+	key->iif = packet->skb->skb_iif;
+	return true;
+}
+
+/* Where a packet's connection is in the table. */
+static bool tracked_locate(const struct nf_conntrack_tuple_hash *entry, struct tracked *at)
+{
+	typeof(table) now = READ_ONCE(table);
+	const struct hlist_nulls_node *node;
+	unsigned int passed = 0;
+
+	if (!now)
+		return false;
+	at->chains = READ_ONCE(*now);
+	for (node = &entry->hnnode; !is_a_nulls(node);
+	     node = rcu_dereference_raw(hlist_nulls_next_rcu(node)))
+		if (passed++ == CHAIN_LONGEST)
+			return false;
+	at->chain = get_nulls_value(node);
+	at->node = &entry->hnnode;
+	return true;
+}
+
+/**
+ * tracked_remember() - where will the table tell of a packet's connection?
+ * @skb: the packet's buffer, at the hook
+ * @at: filled in; its @node is NULL where the table is not to be asked: the flow is not tracked, or
+ *	it is new and not translated
+ *
+ * What is new is in the table when its first packet has been received. If that is never, as its
+ * receiver's buffer is full, it is as if it were not tracked.
+ *
+ * Return: false if the flow is translated, or in another table (zone), and cannot be asked for.
+ */
+static bool tracked_remember(const struct sk_buff *skb, struct tracked *at)
+{
+	enum ip_conntrack_info info;
+	const struct nf_conn *ct = nf_ct_get(skb, &info);
+
+	at->node = NULL;
+	if (!ct)
+		return true;
+	if (nf_ct_zone_id(nf_ct_zone(ct), CTINFO2DIR(info)) != NF_CT_DEFAULT_ZONE_ID)
+		return false;
+	if (!nf_ct_is_confirmed(ct))
+		return !(READ_ONCE(ct->status) & IPS_NAT_MASK);
+	return tracked_locate(&ct->tuplehash[CTINFO2DIR(info)], at);
+}
+
+/* The entry at that place, if there is one. */
+static const struct nf_conntrack_tuple_hash *tracked_find(const struct tracked *at)
+{
+	typeof(table) now = READ_ONCE(table);
+	const struct hlist_nulls_node *node;
+	unsigned int passed;
+
+	if (!now || READ_ONCE(*now) != at->chains || at->chain >= READ_ONCE(*table_size))
+		return NULL;
+	node = rcu_dereference_raw(hlist_nulls_first_rcu(&at->chains[at->chain]));
+	for (passed = 0; !is_a_nulls(node) && passed < CHAIN_LONGEST; passed++) {
+		if (node == at->node)
+			return container_of(node, struct nf_conntrack_tuple_hash, hnnode);
+		node = rcu_dereference_raw(hlist_nulls_next_rcu(node));
+	}
+	return NULL;
+}
+
+/**
+ * tracked_leads_to() - is a flow still translated so?
+ * @at: where it was in the table
+ * @net: namespace of its packets
+ * @key: of it, as it comes from the wire
+ * @seen: of it, as the hook saw it
+ *
+ * Return: whether a connection is there that says so.
+ */
+static bool tracked_leads_to(const struct tracked *at, const struct net *net,
+			     const struct wire_key *key, const struct wire_key *seen)
+{
+	const struct nf_conntrack_tuple_hash *found = tracked_find(at);
+	struct wire_key now;
+	struct nf_conn *ct;
+
+	if (!found)
+		return false;
+	ct = nf_ct_tuplehash_to_ctrack(found);
+	key_from_tuple(&found->tuple, &now);
+	if (now.v4 != key->v4 || now.ports != key->ports ||
+	    !addresses_same(now.address, key->address, key->v4) ||
+	    nf_ct_net(ct) != net || nf_ct_is_dying(ct) ||
+	    nf_ct_zone_id(nf_ct_zone(ct), NF_CT_DIRECTION(found)) != NF_CT_DEFAULT_ZONE_ID)
+		return false;
+	/* What answers it comes from where it goes to. Its source may be translated later. */
+	key_from_tuple(&ct->tuplehash[!NF_CT_DIRECTION(found)].tuple, &now);
+	if (now.v4 != seen->v4 || now.ports >> 16 != (u16)seen->ports)
+		return false;
+	if (seen->v4)
+		return now.address[0] >> 32 == (u32)seen->address[0];
+	return !memcmp(&now.address[0], &seen->address[2], sizeof(struct in6_addr));
+}
+
+/**
+ * tracked_use() - may the table be asked?
+ * @on: whether any namespace tracks
+ *
+ * While it may, its module stays loaded.
+ *
+ * Context: process, may sleep.
+ */
+static void tracked_use(bool on)
+{
+	if (on == !!table)
+		return;
+	if (on) {
+		table_size = symbol_get(nf_conntrack_htable_size);
+		if (!table_size)
+			return;
+		/* Pairs with the dependency of who finds a table on its size. */
+		smp_store_release(&table, symbol_get(nf_conntrack_hash));
+		if (!table)
+			symbol_put(nf_conntrack_htable_size);
+		return;
+	}
+	WRITE_ONCE(table, NULL);
+	synchronize_net();
+	symbol_put(nf_conntrack_hash);
+	symbol_put(nf_conntrack_htable_size);
+}
+#else
+static bool tracked_read_key(const struct filter_packet *packet, struct wire_key *key)
+{
+	return false;
+}
+
+static bool tracked_remember(const struct sk_buff *skb, struct tracked *at)
+{
+	at->node = NULL;
+	return true;
+}
+
+static bool tracked_leads_to(const struct tracked *at, const struct net *net,
+			     const struct wire_key *key, const struct wire_key *seen)
+{
+	return false;
+}
+
+static void tracked_use(bool on)
+{
+}
+#endif

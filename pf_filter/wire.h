@@ -1,0 +1,75 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * What a flow is known by, before and after its addresses are translated.
+ */
+#ifndef _PFLOW_FILTER_WIRE_H
+#define _PFLOW_FILTER_WIRE_H
+
+#include <linux/ip.h>
+#include <linux/ipv6.h>
+
+#include "filter.h"
+
+/**
+ * struct wire_key - a flow as it comes from the wire
+ * @address: source and destination; IPv4's both in the first word, the others are not used then
+ * @ports: source and destination port
+ * @iif: device by which the hook would see it
+ * @v4: by IPv4
+ */
+struct wire_key {
+	u64 address[4];
+	u32 ports;
+	u32 iif;
+	bool v4;
+};
+
+/**
+ * struct tracked - where a flow's connection was in the table
+ * @chains: the table, an identity
+ * @node: of the connection, an identity; NULL: the table is not to be asked
+ * @chain: in which it is
+ */
+struct tracked {
+	const struct hlist_nulls_head *chains;
+	const struct hlist_nulls_node *node;
+	u32 chain;
+};
+
+static inline void addresses_pack4(u64 *address, __be32 remote, __be32 local)
+{
+	address[0] = (u64)(__force u32)remote << 32 | (__force u32)local;
+}
+
+static inline void addresses_pack6(u64 *address, const struct in6_addr *remote,
+				   const struct in6_addr *local)
+{
+	memcpy(&address[0], remote, sizeof(*remote));
+	memcpy(&address[2], local, sizeof(*local));
+}
+
+static inline bool addresses_same(const u64 *one, const u64 *other, bool v4)
+{
+	return one[0] == other[0] && (v4 || !memcmp(&one[1], &other[1], 3 * sizeof(u64)));
+}
+
+static inline void packet_read_addresses(const struct filter_packet *packet, u64 *address)
+{
+	const struct sk_buff *skb = packet->skb;
+
+	if (packet->v4)
+		addresses_pack4(address, ip_hdr(skb)->saddr, ip_hdr(skb)->daddr);
+	else
+		addresses_pack6(address, &ipv6_hdr(skb)->saddr, &ipv6_hdr(skb)->daddr);
+}
+
+/* The flow of a packet that was not translated yet, or will not be. */
+static inline void packet_read_key(const struct filter_packet *packet, struct wire_key *key)
+{
+	packet_read_addresses(packet, key->address);
+	key->ports = (u32)packet->remote_port << 16 | packet->local_port;
+	key->iif = packet->skb->skb_iif;
+	key->v4 = packet->v4;
+}
+
+#endif
