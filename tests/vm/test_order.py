@@ -15,9 +15,9 @@ from rig.guest import Guest
 from rig.traffic import LIGHT, programs
 
 NICES = (0, 5, 10)
-PPS, SECONDS = 9_000, 2.0
-WORK_US = 75.0  # with it a processor serves one receiver and part of another
-NOISE = 200.0  # packets/s
+PPS, SECONDS = 8_000, 2.0
+WORK_US = 15.0  # with it two processors serve one receiver and part of another
+NOISE = 300.0  # packets/s
 
 
 def received(guest: Guest, settings: str, times: int) -> Sequence[float]:
@@ -47,7 +47,9 @@ def test_the_order_holds(guest: Guest, receivers: str, queues: str) -> None:
     parts = ["filter"] + ["pinned"] * (receivers == "pinned") + ["steered"] * (queues == "several")
     got = received(guest, "+".join(parts), guest.cpus // 2)
     first, second, third = (of_rank(got, nice) for nice in NICES)
-    print(got)
-    assert first > second - NOISE, got
-    assert second > third - NOISE, got
-    assert first > 0.95 * PPS, got
+    assert first > 0.7 * PPS, got
+    assert first > max(second, third), got
+    # Of two that are free, the scheduler may leave the lower one a processor of its own where its
+    # packets arrive, and the higher one beside the first.
+    if receivers == "pinned" or queues == "one":
+        assert second > third - NOISE, got
