@@ -319,8 +319,8 @@ MUTANTS = [
     Mutant(
         "judged ahead of connection tracking and at the hook",
         "pf_filter/ahead.c",
-        "		this_cpu_write(judged_ahead, skb);",
-        "		(void)skb;",
+        "	this_cpu_write(judged_ahead.skb, skb);",
+        "	(void)skb;",
         "vm/test_containers.py::test_what_is_judged_ahead_is_judged_once",
     ),
     Mutant(
