@@ -6,6 +6,8 @@
  * that fill it. Teardown is the mirror: when the files are gone nobody can
  * switch on what is being switched off, when the hooks are gone nobody enters
  * a socket, and only then is the table freed.
+ *
+ * Context: process: loading and unloading.
  */
 #include <linux/module.h>
 

@@ -6,6 +6,8 @@
  * tell of themselves; so none of their functions runs once they have left. The estimator uses a
  * second mutex when it tells modules of pressure: a holder of the first one may be waiting for the
  * estimator.
+ *
+ * Context: process, may sleep; what the estimator tells modules, its thread.
  */
 #include <linux/list.h>
 #include <linux/mutex.h>

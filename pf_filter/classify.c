@@ -365,7 +365,7 @@ static enum filter_outcome filter_classify(struct filter_packet *packet,
 	if (met == MET_AGAIN)
 		return FILTER_PASS_BEFORE;
 	outcome = recalled ? FILTER_PASS : packet_find_receiver(packet);
-	/* The others of one that is traced are judged by the host. */
+	/* Else the others of its flow may be judged by the host. */
 	if (likely(met == MET_FIRST))
 		filter_teach_wire(wire, packet);
 	if (unlikely(met == MET_TRACED) && outcome == FILTER_PASS && packet->home == packet->net)

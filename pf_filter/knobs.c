@@ -1,5 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/* The knobs of pf_filter. */
+/*
+ * The knobs of pf_filter.
+ *
+ * Context: process for writers; a value is read with READ_ONCE(), anywhere.
+ */
 #include "filter.h"
 
 static const char * const modes[] = { "enforce", "observe", NULL };

@@ -2,6 +2,8 @@
 /*
  * pf_filter: drop early what would be dropped anyway, or what costs a more
  * important receiver its packets (PacketFlow filter, section 3.1).
+ *
+ * Context: process: loading, unloading and the switch.
  */
 #include <linux/module.h>
 

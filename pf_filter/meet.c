@@ -17,6 +17,7 @@
 /* What a packet turned out to be that is at the end of a trail, perhaps. */
 enum meeting {
 	MET_FIRST,	/* judge it */
+	MET_UNSURE,	/* judge it, but the host may judge the others of its flow */
 	MET_TRACED,	/* judge it, and confirm */
 	MET_AGAIN,	/* judged where this host first saw it */
 };
@@ -38,8 +39,9 @@ static noinline enum meeting trail_meet(const struct filter_packet *packet)
 	enum meeting met = MET_FIRST;
 
 	if (!spin_trylock(&trail->lock))
-		return MET_FIRST;
+		return MET_UNSURE;
 	if (trail_leads_to(trail, packet) && trail->outer != packet->net) {
+		met = MET_UNSURE;
 		if (tag_find(trail, packet))
 			met = MET_TRACED;
 		else if (trail->home == packet->net && trail_known(trail))

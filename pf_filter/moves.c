@@ -4,6 +4,8 @@
  *
  * Routes tell by themselves when they change (trail.c). Below them, a neighbour may get another
  * hardware address, and a bridge may find one at another port; both tell whoever asks.
+ *
+ * Context: notifiers of the kernel: softirq or process, not to sleep; setup in process context.
  */
 #include <linux/notifier.h>
 #include <net/ipv6.h>

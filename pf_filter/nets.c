@@ -8,7 +8,9 @@
  *
  * A namespace's hooks are removed before it goes (pernet exit), all of them before the module goes.
  * A packet that is under way in one as it is removed uses nothing that goes before a grace
- * period is over. Hooks come and go in process context, under hooks_lock.
+ * period is over.
+ *
+ * Context: process, may sleep, under hooks_lock.
  */
 #include <linux/mutex.h>
 #include <linux/netfilter_ipv4.h>

@@ -27,7 +27,7 @@
 #include <net/netfilter/nf_conntrack.h>
 #include <net/netfilter/nf_conntrack_core.h>
 
-#define CHAIN_LONGEST	16	/* entries; the kernel makes a larger table before that is usual */
+#define CHAIN_LONGEST	16	/* entries; in a full table of the kernel's own size it is less */
 
 /* Of tracking; NULL: nothing is tracked. */
 static typeof(nf_conntrack_hash) *table;
@@ -62,10 +62,33 @@ static bool tracked_read_key(const struct filter_packet *packet, struct wire_key
 	return true;
 }
 
-/* Where a packet's connection is in the table. */
+/* The entry at that place, if there is one. */
+static const struct nf_conntrack_tuple_hash *tracked_find(const struct tracked *at)
+{
+	typeof(table) now = smp_load_acquire(&table);	/* pairs with tracked_use() */
+	const struct hlist_nulls_node *node;
+	unsigned int passed, size;
+
+	if (!now)
+		return NULL;
+	size = READ_ONCE(*table_size);
+	/* Another table is put in its place before its size is. */
+	smp_rmb();
+	if (READ_ONCE(*now) != at->chains || at->chain >= size)
+		return NULL;
+	node = rcu_dereference_raw(hlist_nulls_first_rcu(&at->chains[at->chain]));
+	for (passed = 0; !is_a_nulls(node) && passed < CHAIN_LONGEST; passed++) {
+		if (node == at->node)
+			return container_of(node, struct nf_conntrack_tuple_hash, hnnode);
+		node = rcu_dereference_raw(hlist_nulls_next_rcu(node));
+	}
+	return NULL;
+}
+
+/* Where a packet's connection is in the table, if it will be found there. */
 static bool tracked_locate(const struct nf_conntrack_tuple_hash *entry, struct tracked *at)
 {
-	typeof(table) now = READ_ONCE(table);
+	typeof(table) now = smp_load_acquire(&table);	/* pairs with tracked_use() */
 	const struct hlist_nulls_node *node;
 	unsigned int passed = 0;
 
@@ -78,7 +101,7 @@ static bool tracked_locate(const struct nf_conntrack_tuple_hash *entry, struct t
 			return false;
 	at->chain = get_nulls_value(node);
 	at->node = &entry->hnnode;
-	return true;
+	return tracked_find(at);
 }
 
 /**
@@ -107,24 +130,6 @@ static bool tracked_remember(const struct sk_buff *skb, struct tracked *at)
 	return tracked_locate(&ct->tuplehash[CTINFO2DIR(info)], at);
 }
 
-/* The entry at that place, if there is one. */
-static const struct nf_conntrack_tuple_hash *tracked_find(const struct tracked *at)
-{
-	typeof(table) now = READ_ONCE(table);
-	const struct hlist_nulls_node *node;
-	unsigned int passed;
-
-	if (!now || READ_ONCE(*now) != at->chains || at->chain >= READ_ONCE(*table_size))
-		return NULL;
-	node = rcu_dereference_raw(hlist_nulls_first_rcu(&at->chains[at->chain]));
-	for (passed = 0; !is_a_nulls(node) && passed < CHAIN_LONGEST; passed++) {
-		if (node == at->node)
-			return container_of(node, struct nf_conntrack_tuple_hash, hnnode);
-		node = rcu_dereference_raw(hlist_nulls_next_rcu(node));
-	}
-	return NULL;
-}
-
 /**
  * tracked_leads_to() - is a flow still translated so?
  * @at: where it was in the table
@@ -147,7 +152,8 @@ static bool tracked_leads_to(const struct tracked *at, const struct net *net,
 	key_from_tuple(&found->tuple, &now);
 	if (now.v4 != key->v4 || now.ports != key->ports ||
 	    !addresses_same(now.address, key->address, key->v4) ||
-	    nf_ct_net(ct) != net || nf_ct_is_dying(ct) ||
+	    nf_ct_net(ct) != net || nf_ct_protonum(ct) != IPPROTO_UDP ||
+	    !nf_ct_is_confirmed(ct) || nf_ct_is_expired(ct) || nf_ct_is_dying(ct) ||
 	    nf_ct_zone_id(nf_ct_zone(ct), NF_CT_DIRECTION(found)) != NF_CT_DEFAULT_ZONE_ID)
 		return false;
 	/* What answers it comes from where it goes to. Its source may be translated later. */
@@ -175,7 +181,7 @@ static void tracked_use(bool on)
 		table_size = symbol_get(nf_conntrack_htable_size);
 		if (!table_size)
 			return;
-		/* Pairs with the dependency of who finds a table on its size. */
+		/* Pairs with who takes the table: its size is there. */
 		smp_store_release(&table, symbol_get(nf_conntrack_hash));
 		if (!table)
 			symbol_put(nf_conntrack_htable_size);

@@ -1,5 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/* The knobs of pf_mm. */
+/*
+ * The knobs of pf_mm.
+ *
+ * Context: process for writers; a value is read with READ_ONCE(), anywhere.
+ */
 #include <linux/ctype.h>
 #include <linux/mm.h>
 #include <linux/string.h>

@@ -2,6 +2,8 @@
 /*
  * pf_mm: a socket buffer that fills grows by the priority of its receiver, inside a
  * budget, and what is not used goes back (PacketFlow mm, section 3.3).
+ *
+ * Context: process: loading, unloading and the switch.
  */
 #include <linux/module.h>
 

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
  * What is shown of grants, for people and for machines.
+ *
+ * Context: process.
  */
 #include <linux/seq_file.h>
 

@@ -3,6 +3,8 @@
  * The knobs of pf_sched.
  *
  * Exempt programs are one object, replaced whole under RCU.
+ *
+ * Context: process for writers, RCU read side for readers.
  */
 #include <linux/slab.h>
 #include <linux/string.h>

@@ -12,6 +12,8 @@
  *
  * Nice is set in the packet path (raw locks only). The others sleep or must not
  * be called with softirqs off, so pf_sched's own thread does it.
+ *
+ * Context: as each function says.
  */
 #include <linux/cgroup.h>
 #include <linux/sched/clock.h>

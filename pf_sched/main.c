@@ -2,6 +2,8 @@
 /*
  * pf_sched: a process whose socket buffer fills runs sooner for a while, and nothing of that is
  * left behind (PacketFlow scheduler, section 3.2).
+ *
+ * Context: process: loading, unloading and the switch.
  */
 #include <linux/capability.h>
 #include <linux/module.h>

@@ -24,6 +24,8 @@
  *
  * No hit is missed, but for one case: if others trace the same function, ftrace calls all handlers
  * in turn. A call that arrives in the same context meanwhile is skipped.
+ *
+ * Context: process, may sleep, to attach and detach; handlers, as said above.
  */
 #include <linux/delay.h>
 #include <linux/err.h>

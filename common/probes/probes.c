@@ -19,6 +19,8 @@
  * for all receive calls, which they pass as they return. Before, even a call that does
  * nothing costs half a percent of a packet. There they are armed when they are first needed. They
  * stay armed, since disarming waits until every task has slept.
+ *
+ * Context: process, may sleep; handlers, as said above.
  */
 #include <linux/err.h>
 #include <linux/kprobes.h>

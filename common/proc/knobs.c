@@ -6,6 +6,8 @@
  * Writing takes CAP_NET_ADMIN in the initial user namespace, and what else the
  * module asks for, of the process that opened the file and of the one that
  * writes. What does not parse changes nothing.
+ *
+ * Context: process, may sleep. Readers of a value take it with READ_ONCE(), anywhere.
  */
 #include <linux/capability.h>
 #include <linux/fs.h>

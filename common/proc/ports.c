@@ -5,6 +5,8 @@
  *
  * A set is never changed but replaced whole under RCU: a list that does not parse changes
  * nothing, and a packet sees the old list or the new one.
+ *
+ * Context: process, may sleep, for writers; RCU read side for readers.
  */
 #include <linux/bitmap.h>
 #include <linux/ctype.h>

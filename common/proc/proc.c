@@ -5,6 +5,8 @@
  *
  * A reader takes RCU and the modules' mutex. The packet path never waits for a reader. Whoever
  * reads the sockets has the table brought up to date first.
+ *
+ * Context: process, may sleep.
  */
 #include <linux/pid_namespace.h>
 #include <linux/proc_fs.h>

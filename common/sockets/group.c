@@ -94,11 +94,12 @@ int pflow_group_nice(const struct task_struct *task)
  */
 void pflow_group_name(struct task_struct *task, char *name, size_t size)
 {
-	char *last, path[256];
+	char *last, path[512];
 	int length = kernfs_path(task_dfl_cgroup(task)->kn, path, sizeof(path));
 
 	strscpy(name, "-", size);
-	if (length < 0 || length >= sizeof(path))
+	/* What was cut short fills it, or would, as the kernel has it. */
+	if (length < 0 || length >= sizeof(path) - 1)
 		return;
 	last = strrchr(path, '/');
 	if (last && last[1])

@@ -8,6 +8,8 @@
  * highest priority counts, as long as it has received within PFLOW_HOLD. What counts
  * is the thread that runs in recvmsg(), so servers on epoll and io_uring are
  * right, and so is a socket that was passed on.
+ *
+ * Context: as each function says: of the receive calls and of the scan.
  */
 #include <linux/sched.h>
 #include <net/inet_sock.h>

@@ -6,6 +6,8 @@
  * of control groups (group.c), which counts as so many levels of nice. Between two tasks of
  * different scheduling groups (autogroup gives every session one, systemd every service) nice
  * does nothing for the CPU share; this file only detects that, and reports it in status.
+ *
+ * Context: any but NMI, unless said otherwise.
  */
 #include <linux/cgroup.h>
 #include <linux/sched.h>

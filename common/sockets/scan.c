@@ -10,6 +10,8 @@
  * Tasks are taken in batches by reference, files in batches under the lock
  * that iterate_fd() takes, so neither RCU nor a file table is held for long. A
  * task that is missed because the list moved is met the next time.
+ *
+ * Context: a worker; process, may sleep.
  */
 #include <linux/fdtable.h>
 #include <linux/file.h>

@@ -13,6 +13,8 @@
  * is allocated where a socket is learnt. When the pool is dry the socket is
  * left to the next scan. An entry is freed a grace period after it left its
  * chain; it keeps nothing alive and nothing keeps it.
+ *
+ * Context: readers, RCU read side; writers, any but NMI, preemption may be off.
  */
 #include <linux/hash.h>
 #include <linux/mm.h>

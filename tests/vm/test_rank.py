@@ -39,32 +39,34 @@ def cgroups(*names: str) -> Iterator[list[Path]]:
 @inside()
 def test_weights_of_control_groups_count_as_nice_levels() -> None:
     """From the thread's own to the root, and from a second after they are changed."""
-    with cgroups("pod.slice", "web.service") as (pod, web), udp() as sock, udp() as sender:
+    with ExitStack() as stack:
+        pod, web = stack.enter_context(cgroups("pod.slice", "web.service"))
+        sock, sender = stack.enter_context(udp()), stack.enter_context(udp())
+        pressing = stack.enter_context(pressure())
 
         def receive() -> None:
             (web / "cgroup.procs").write_text("0")
             sock.recv(1)
 
         def prio() -> int:
+            pressing.raise_()  # then every receive call is looked at
             sender.sendto(b"x", sock.getsockname())
             worker.act()
             return int(entry(sock)["prio"])
 
         worker = Worker(receive, nice=3)
-        try:
-            wait_for(lambda: prio() == NICE_0 + 3)
-            assert entry(sock)["unit"] == "web.service"
-            (pod / "cpu.weight.nice").write_text("5")
-            wait_for(lambda: prio() == NICE_0 + 5 + 3)
-            (web / "cpu.weight.nice").write_text("-4")
-            wait_for(lambda: prio() == NICE_0 + 5 - 4 + 3)
-            (web / "cpu.weight.nice").write_text("19")
-            wait_for(lambda: prio() == NICE_0 + 19)
-            (web / "cpu.weight").write_text("100")
-            (pod / "cpu.weight").write_text("100")
-            wait_for(lambda: prio() == NICE_0 + 3)
-        finally:
-            worker.end()
+        stack.callback(worker.end)
+        wait_for(lambda: prio() == NICE_0 + 3)
+        assert entry(sock)["unit"] == "web.service"
+        (pod / "cpu.weight.nice").write_text("5")
+        wait_for(lambda: prio() == NICE_0 + 5 + 3)
+        (web / "cpu.weight.nice").write_text("-4")
+        wait_for(lambda: prio() == NICE_0 + 5 - 4 + 3)
+        (web / "cpu.weight.nice").write_text("19")
+        wait_for(lambda: prio() == NICE_0 + 19)
+        (web / "cpu.weight").write_text("100")
+        (pod / "cpu.weight").write_text("100")
+        wait_for(lambda: prio() == NICE_0 + 3)
 
 
 @inside()
