@@ -2,7 +2,7 @@
 /*
  * The path of a packet as one compilation unit (as kernel/sched/build_policy.c
  * is one), so that the compiler makes one function of it: some 85 instructions a
- * packet less than in pieces, and an early drop cheaper than nftables'. In the
+ * packet less than in pieces, and an early drop about as cheap as nftables'. In the
  * order in which each part uses the ones before it.
  */
 #include "order.c"

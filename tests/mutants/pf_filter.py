@@ -102,7 +102,7 @@ MUTANTS = [
     Mutant(
         "a VRF's packets looked up in the default VRF",
         "pf_filter/classify.c",
-        " || netif_is_l3_slave(state->in)",
+        " ||\n\t    netif_is_l3_slave(state->in)",
         "",
         UNTOUCHED_FOR_OTHERS + "test_a_receiver_in_a_vrf",
     ),
