@@ -4,7 +4,7 @@
  *
  * The hook comes after destination NAT, where a packet's address is final. Where connections are
  * tracked, it has cost that look-up and the translation by then, for a container behind a
- * published port half of what the host does for it. So there is one more hook, in front of
+ * published port a third of what the host does for it. So there is one more hook, in front of
  * connection tracking and behind the administrator's raw rules. It judges packets of the flows that
  * the hook has told of in this jiffy (wire.c). The verdict is the hook's: same receiver, same cut,
  * same coin. A packet of any other flow goes on to the hook, which then tells of it.
@@ -45,8 +45,10 @@ filter_handle_ahead(struct sk_buff *skb, const struct nf_hook_state *state)
 	const struct wire *wire;
 	struct wire_key key;
 
+	packet.packets = packet_count(skb, skb->len);
 	/* A template says that its connection is in another table. */
-	if (packet_read(&packet, state) != FILTER_PASS || packet.loopback || skb_nfct(skb))
+	if (filter_was_judged(&packet) || packet_read(&packet, state) != FILTER_PASS ||
+	    packet.loopback || skb_nfct(skb))
 		return NF_ACCEPT;
 	packet_read_key(&packet, &key);
 	wire = wire_show(&key);

@@ -310,12 +310,9 @@ static enum filter_outcome filter_find_sock(struct filter_packet *packet)
 static __always_inline enum filter_outcome packet_read(struct filter_packet *packet,
 						       const struct nf_hook_state *state)
 {
-	struct sk_buff *skb = packet->skb;
+	const struct sk_buff *skb = packet->skb;
 	enum filter_outcome outcome;
 
-	packet->packets = packet_count(skb, skb->len);
-	if (filter_was_judged(packet))
-		return FILTER_PASS_BEFORE;
 	if (skb->pkt_type != PACKET_HOST)
 		return FILTER_PASS_NOT_HOST;
 	/* With softirqs on, as after a queue of user space, what is remembered is not ours. */
@@ -347,14 +344,19 @@ static __always_inline enum filter_outcome packet_read(struct filter_packet *pac
 static enum filter_outcome filter_classify(struct filter_packet *packet,
 					   const struct nf_hook_state *state)
 {
-	enum filter_outcome outcome = packet_read(packet, state);
+	bool before = filter_places_used(), recalled;
+	struct wire *wire = NULL;
+	enum filter_outcome outcome;
 	enum meeting met;
-	struct wire *wire;
-	bool recalled;
 
+	packet->packets = packet_count(packet->skb, packet->skb->len);
+	if (unlikely(before) && filter_was_judged(packet))
+		return FILTER_PASS_BEFORE;
+	outcome = packet_read(packet, state);
 	if (outcome != FILTER_PASS)
 		return outcome;
-	wire = filter_find_wire(packet);
+	if (unlikely(before))
+		wire = filter_find_wire(packet);
 	recalled = filter_recall(packet);
 	/* This is the beginning of a trail, not its end. */
 	if (recalled && packet->home != packet->net) {

@@ -192,16 +192,6 @@ static u32 clock_step_us(s64 us, u32 most)
 	return clamp_t(s64, us, 0, most);
 }
 
-/* The most important receiver served here, TCP included, as a level plus one. */
-static u16 order_served_level(const struct order *order, const struct pflow_load *load, u32 now)
-{
-	int level = order->n ? order->level[order->n - 1] : -1;
-
-	if (READ_ONCE(load->tcp_rank) && time_before32(now, READ_ONCE(load->tcp_at) + PFLOW_HOLD))
-		level = max_t(int, level, pflow_level(READ_ONCE(load->tcp_rank), false));
-	return level + 1;
-}
-
 /* Take the cut as far as its trial goes from here. Return: whether it rose. */
 static bool control_step_cut(struct control *control, const struct usage *usage,
 			     const struct order *order, u16 served, u32 elapsed_us)

@@ -13,7 +13,7 @@
 static noinline __flatten unsigned int
 filter_handle_packet(struct sk_buff *skb, const struct nf_hook_state *state)
 {
-	struct filter_packet packet = { .skb = skb, .packets = 1 };
+	struct filter_packet packet = { .skb = skb };
 	enum filter_outcome outcome = filter_classify(&packet, state);
 
 	if (outcome == FILTER_PASS)

@@ -74,8 +74,8 @@ static bool net_tracks(const struct net *net)
 }
 
 /* If memory is short, they are not there, and the next round tries again. */
-static void net_set(struct net *net, bool *there, bool on, const struct nf_hook_ops *ops,
-		    unsigned int n)
+static void net_set_hooks(struct net *net, bool *there, bool on, const struct nf_hook_ops *ops,
+			  unsigned int n)
 {
 	lockdep_assert_held(&hooks_lock);
 	if (*there == on)
@@ -93,8 +93,8 @@ static bool net_set_hooked(struct net *net, bool on)
 	struct filter_net *ours = net_generic(net, filter_net_id);
 	bool ahead = on && !IS_ENABLED(CONFIG_PREEMPT_RT) && net_tracks(net);
 
-	net_set(net, &ours->hooked, on, hooks, ARRAY_SIZE(hooks));
-	net_set(net, &ours->ahead, ahead, ahead_hooks, ARRAY_SIZE(ahead_hooks));
+	net_set_hooks(net, &ours->hooked, on, hooks, ARRAY_SIZE(hooks));
+	net_set_hooks(net, &ours->ahead, ahead, ahead_hooks, ARRAY_SIZE(ahead_hooks));
 	return ours->ahead;
 }
 

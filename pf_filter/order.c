@@ -145,3 +145,13 @@ static u16 level_beneath(u16 level)
 {
 	return round_down(level, 2);
 }
+
+/* The most important receiver served here, TCP included, as a level plus one. */
+static u16 order_served_level(const struct order *order, const struct pflow_load *load, u32 now)
+{
+	int level = order->n ? order->level[order->n - 1] : -1;
+
+	if (READ_ONCE(load->tcp_rank) && time_before32(now, READ_ONCE(load->tcp_at) + PFLOW_HOLD))
+		level = max_t(int, level, pflow_level(READ_ONCE(load->tcp_rank), false));
+	return level + 1;
+}

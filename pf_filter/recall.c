@@ -103,15 +103,16 @@ static bool receiver_recall(const struct receiver *to, struct filter_packet *pac
 {
 	if (to->until != (u32)jiffies || to->net != packet->net)
 		return false;
-	if (unlikely(to->home != packet->net) &&
-	    !(packet->v4 && receiver_still_there(to, packet->net)))
-		return false;
+	if (unlikely(to->home != packet->net)) {
+		if (!packet->v4 || !receiver_still_there(to, packet->net))
+			return false;
+		packet->epoch = to->epoch;
+		packet->routes = to->routes;
+	}
 	packet->entry = pflow_sock_find_as(to->sk, to->cookie);
 	if (!packet->entry)
 		return false;
 	packet->home = to->home;
-	packet->epoch = to->epoch;
-	packet->routes = to->routes;
 	packet->lasting = true;
 	return true;
 }

@@ -30,8 +30,8 @@
 #define CHAIN_LONGEST	16	/* entries; in a full table of the kernel's own size it is less */
 
 /* Of tracking; NULL: nothing is tracked. */
-static typeof(nf_conntrack_hash) *table;
-static typeof(nf_conntrack_htable_size) *table_size;
+static typeof(nf_conntrack_hash) *tracked_table;
+static typeof(nf_conntrack_htable_size) *tracked_table_size;
 
 static void key_from_tuple(const struct nf_conntrack_tuple *tuple, struct wire_key *key)
 {
@@ -65,13 +65,14 @@ static bool tracked_read_key(const struct filter_packet *packet, struct wire_key
 /* The entry at that place, if there is one. */
 static const struct nf_conntrack_tuple_hash *tracked_find(const struct tracked *at)
 {
-	typeof(table) now = smp_load_acquire(&table);	/* pairs with tracked_use() */
+	/* Pairs with tracked_use(). */
+	typeof(tracked_table) now = smp_load_acquire(&tracked_table);
 	const struct hlist_nulls_node *node;
 	unsigned int passed, size;
 
 	if (!now)
 		return NULL;
-	size = READ_ONCE(*table_size);
+	size = READ_ONCE(*tracked_table_size);
 	/* Another table is put in its place before its size is. */
 	smp_rmb();
 	if (READ_ONCE(*now) != at->chains || at->chain >= size)
@@ -88,7 +89,8 @@ static const struct nf_conntrack_tuple_hash *tracked_find(const struct tracked *
 /* Where a packet's connection is in the table, if it will be found there. */
 static bool tracked_locate(const struct nf_conntrack_tuple_hash *entry, struct tracked *at)
 {
-	typeof(table) now = smp_load_acquire(&table);	/* pairs with tracked_use() */
+	/* Pairs with tracked_use(). */
+	typeof(tracked_table) now = smp_load_acquire(&tracked_table);
 	const struct hlist_nulls_node *node;
 	unsigned int passed = 0;
 
@@ -175,19 +177,19 @@ static bool tracked_leads_to(const struct tracked *at, const struct net *net,
  */
 static void tracked_use(bool on)
 {
-	if (on == !!table)
+	if (on == !!tracked_table)
 		return;
 	if (on) {
-		table_size = symbol_get(nf_conntrack_htable_size);
-		if (!table_size)
+		tracked_table_size = symbol_get(nf_conntrack_htable_size);
+		if (!tracked_table_size)
 			return;
 		/* Pairs with who takes the table: its size is there. */
-		smp_store_release(&table, symbol_get(nf_conntrack_hash));
-		if (!table)
+		smp_store_release(&tracked_table, symbol_get(nf_conntrack_hash));
+		if (!tracked_table)
 			symbol_put(nf_conntrack_htable_size);
 		return;
 	}
-	WRITE_ONCE(table, NULL);
+	WRITE_ONCE(tracked_table, NULL);
 	synchronize_net();
 	symbol_put(nf_conntrack_hash);
 	symbol_put(nf_conntrack_htable_size);

@@ -28,7 +28,7 @@
 #include "wire.h"
 
 #define WIRE_BITS	7
-#define SHOWN_FOR	2	/* jiffies until the hook has met what was shown */
+#define PLACES_LAST	HZ	/* since a place before the hook last showed a flow */
 
 /**
  * struct wire - what is kept of a flow
@@ -54,7 +54,7 @@ struct wire {
 
 /* Too many for a module's own. */
 static struct wire __percpu *wires;
-static DEFINE_PER_CPU(u32, shown_at);	/* jiffies when any was last shown */
+static u32 places_until;	/* jiffies until which any place before the hook may be at work */
 
 static struct wire *wire_slot(const struct wire_key *key)
 {
@@ -73,8 +73,32 @@ static bool wire_matches(const struct wire *wire, const struct wire_key *key)
 	       addresses_same(known->address, key->address, key->v4);
 }
 
-/* Its slot, if it was shown on this CPU. */
-static noinline struct wire *wire_find(const struct filter_packet *packet)
+/**
+ * filter_places_used() - does any place before the hook show flows, or judge packets?
+ *
+ * Return: whether one did within the last second. Otherwise there is nothing to be looked for.
+ */
+static bool filter_places_used(void)
+{
+	return !time_after32((u32)jiffies, READ_ONCE(places_until));
+}
+
+static void places_note_use(void)
+{
+	u32 until = (u32)jiffies + PLACES_LAST;
+
+	/* All CPUs read it, for each packet. */
+	if (until - READ_ONCE(places_until) > PLACES_LAST / 2)
+		WRITE_ONCE(places_until, until);
+}
+
+/**
+ * filter_find_wire() - has an earlier place shown this packet's flow, on this CPU?
+ * @packet: parsed
+ *
+ * Return: what is kept of it, or NULL.
+ */
+static noinline struct wire *filter_find_wire(const struct filter_packet *packet)
 {
 	struct wire_key key;
 	struct wire *wire;
@@ -83,19 +107,6 @@ static noinline struct wire *wire_find(const struct filter_packet *packet)
 		packet_read_key(packet, &key);
 	wire = wire_slot(&key);
 	return wire_matches(wire, &key) ? wire : NULL;
-}
-
-/**
- * filter_find_wire() - has an earlier place shown this packet's flow?
- * @packet: parsed
- *
- * Return: what is kept of it, or NULL.
- */
-static struct wire *filter_find_wire(const struct filter_packet *packet)
-{
-	if (likely((u32)jiffies - this_cpu_read(shown_at) > SHOWN_FOR))
-		return NULL;
-	return wire_find(packet);
 }
 
 static u64 judged_mark;	/* a number that no other program's is */
@@ -145,7 +156,7 @@ static struct wire *wire_show(const struct wire_key *key)
 {
 	struct wire *wire = wire_slot(key);
 
-	this_cpu_write(shown_at, (u32)jiffies);
+	places_note_use();
 	if (wire_matches(wire, key))
 		return wire;
 	wire->key = *key;
@@ -203,14 +214,11 @@ static void filter_teach_wire(struct wire *wire, const struct filter_packet *pac
 
 static int wires_setup(void)
 {
-	int cpu;
-
 	judged_mark = get_random_u64();
 	wires = __alloc_percpu(sizeof(struct wire) << WIRE_BITS, __alignof__(struct wire));
 	if (!wires)
 		return -ENOMEM;
-	for_each_possible_cpu(cpu)
-		per_cpu(shown_at, cpu) = pflow_stamp_past(SHOWN_FOR);
+	places_until = (u32)jiffies - 1;
 	return 0;
 }
 

@@ -11,38 +11,27 @@ import os
 import socket
 import struct
 import subprocess
-import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
-from pathlib import Path
+from contextlib import contextmanager
 
 from inside import inside, mark
-from inside.net import (
-    SMALL,
-    Namespace,
-    Peer,
-    Pressure,
-    drain,
-    drops,
-    ip,
-    nft,
-    pressure,
-    udp,
-    udp_errors,
+from inside.containers import (
+    LARGE,
+    MANY,
+    PORT,
+    came,
+    forwarding,
+    learn,
+    nat,
+    sending,
+    socket_in,
 )
-from inside.suite import begin, dropped, early, entry, observed, passed, setting, wait_for
+from inside.net import Namespace, Peer, drain, drops, ip, pressure, udp, udp_errors
+from inside.suite import begin, dropped, early, entry, observed, passed, setting
 
 pytestmark = mark.newest
 
-PORT = 5000
-MANY = 200
-APART = 0.05  # seconds; longer than from one traced packet to the next
-LARGE = 4 << 20
 SERVICE4, SERVICE6 = "10.50.0.9", "fd50::9"
-PACKET = b"x" * 300
-
-
-NETLINK_NETFILTER = 12
 RTM_NEWROUTE, RTM_NEWNEIGH, RTM_NEWRULE = 24, 28, 32
 NLM_F_REQUEST, NLM_F_ACK, NLM_F_REPLACE, NLM_F_CREATE = 1, 4, 0x100, 0x400
 
@@ -69,55 +58,6 @@ def neighbour(address: str, mac: str, device: str) -> None:
     head = struct.pack("BxHiHBB", socket.AF_INET, 0, socket.if_nametoindex(device), permanent, 0, 0)
     hardware = bytes.fromhex(mac.replace(":", ""))
     netlink(RTM_NEWNEIGH, head, a1=socket.inet_aton(address), a2=hardware)
-
-
-def forwarding() -> None:
-    """Have this namespace be a router."""
-    Path("/proc/sys/net/ipv4/ip_forward").write_text("1")
-    Path("/proc/sys/net/ipv6/conf/all/forwarding").write_text("1")
-
-
-def came(where: Namespace) -> int:
-    """Packets that came to the container's device."""
-    with where:
-        listing = ["ip", "-json", "-statistics", "link", "show", "eth0"]
-        (found,) = json.loads(subprocess.run(listing, capture_output=True, check=True).stdout)
-    return int(found["stats64"]["rx"]["packets"])
-
-
-def socket_in(where: Namespace, address: str, rcvbuf: int = SMALL) -> socket.socket:
-    with where:
-        return udp(address, PORT, rcvbuf)
-
-
-@contextmanager
-def sending(peer: Peer, to: str, sources: int = 1) -> Iterator[Callable[[int], None]]:
-    """Send so many, in turn from so many ports."""
-    v6 = ":" in to
-    outs = [peer.udp(peer.theirs6 if v6 else peer.theirs4) for _ in range(sources)]
-
-    def send(packets: int) -> None:
-        for i in range(packets):
-            outs[i % sources].sendto(PACKET, (to, PORT))
-
-    with ExitStack() as stack:
-        for out in outs:
-            stack.enter_context(out)
-        yield send
-
-
-def learn(send: Callable[[int], None], pod: Namespace, pressing: Pressure) -> None:
-    """Send until next to nothing comes to the container any more."""
-
-    def known() -> bool:
-        pressing.raise_()
-        send(1)
-        time.sleep(APART)
-        before = came(pod)
-        send(MANY)
-        return came(pod) - before < MANY / 10
-
-    wait_for(known)
 
 
 class Routed:
@@ -242,21 +182,6 @@ def rules() -> Iterator[tuple[str, Namespace, Namespace, Callable[[], None]]]:
     yield SERVICE4, one.pod, other.pod, lambda: netlink(RTM_NEWRULE, head, **source)
 
 
-@contextmanager
-def nat() -> Iterator[tuple[str, Namespace, Namespace, Callable[[], None]]]:
-    """Destination NAT leads to another one; flows that are known go on to where they went."""
-    one, other = Routed(2, service=False), Routed(3, service=False)
-    for number in 2, 3:
-        nft(f"table ip nat{number} {{ chain in {{ type nat hook prerouting priority dstnat; }}; }}")
-    nft(f"add rule ip nat2 in udp dport {PORT} dnat to {one.pod.theirs4}")
-
-    def change() -> None:
-        nft(f"flush chain ip nat2 in\nadd rule ip nat2 in udp dport {PORT} dnat to 10.3.0.2")
-        subprocess.run(["conntrack", "-D", "-p", "udp"], capture_output=True, check=False)
-
-    yield "10.1.0.1", one.pod, other.pod, change
-
-
 class Bridged(Namespace):
     """A container on the host's bridge."""
 
@@ -329,142 +254,6 @@ def test_who_has_moved_gets_every_packet(move: str) -> None:
             send(MANY)
             got, told = len(drain(free)), (dropped(), passed())
             assert (got, drops(full)) == (MANY, lost), (got, drops(full) - lost, told)
-
-
-def tracked_packets() -> int:
-    """Packets that have passed the tracking of connections, where that is looked at."""
-    listing = ["nft", "-j", "list", "table", "ip", "seen"]
-    found = json.loads(subprocess.run(listing, capture_output=True, check=True).stdout)
-    (rule,) = (entry["rule"]["expr"] for entry in found["nftables"] if "rule" in entry)
-    (count,) = (part["counter"]["packets"] for part in rule if "counter" in part)
-    return int(count)
-
-
-@contextmanager
-def published() -> Iterator[tuple[str, socket.socket]]:
-    """In a container behind destination NAT."""
-    with nat() as (to, one, _, _):
-        yield to, socket_in(one, "0.0.0.0")
-
-
-@contextmanager
-def here() -> Iterator[tuple[str, socket.socket]]:
-    """In no container at all."""
-    yield "10.1.0.1", udp("0.0.0.0", PORT, SMALL)
-
-
-RECEIVERS = {f.__name__: f for f in (published, here)}
-
-
-@mark.parametrize("receiver", list(RECEIVERS))
-@inside()
-def test_what_is_dropped_was_not_tracked_first(receiver: str) -> None:
-    """But for a packet now and then, by which the host learns whose the others are."""
-    forwarding()
-    peer = Peer()
-    with RECEIVERS[receiver]() as (to, full):
-        nft(
-            "table ip seen { chain in { type filter hook prerouting priority mangle;"
-            f" udp dport {PORT} ct state new,established counter; }}; }}"
-        )
-        with pressure() as pressing, sending(peer, to) as send:
-
-            def ahead() -> bool:
-                pressing.raise_()
-                before = tracked_packets()
-                send(MANY)
-                return tracked_packets() - before < MANY / 2
-
-            wait_for(ahead)
-            before = drops(full)
-            begin()
-            pressing.raise_()
-            send(MANY)
-            assert drops(full) - before == MANY
-            assert dropped()["socket_full"] >= MANY * 0.9
-
-
-@inside()
-def test_what_is_judged_ahead_is_judged_once() -> None:
-    forwarding()
-    peer = Peer()
-    with nat() as (to, one, _, _):
-        free = socket_in(one, "0.0.0.0", LARGE)
-        with pressure() as pressing, sending(peer, to) as send:
-
-            def known() -> bool:
-                pressing.raise_()
-                send(1)
-                time.sleep(APART)
-                begin()
-                send(MANY)
-                # As often as it is judged again behind: there, and in the container.
-                return passed()["judged_before"] > 1.5 * MANY
-
-            wait_for(known)
-            told = passed()
-            assert told["judged"] <= 1.2 * MANY, told
-            assert len(drain(free)) > 0
-
-
-IPCTNL_MSG_CT_DELETE, NFNL_SUBSYS_CTNETLINK, NLA_F_NESTED = 2, 1, 0x8000
-
-
-def nested(*parts: tuple[int, bytes]) -> bytes:
-    """Netlink attributes."""
-    found = b""
-    for kind, value in parts:
-        one = struct.pack("HH", 4 + len(value), kind) + value
-        found += one.ljust((len(one) + 3) & ~3, b"\0")
-    return found
-
-
-def forget_connection(source: tuple[str, int], to: tuple[str, int]) -> None:
-    """What `conntrack -D` would do, in much less time."""
-    ports = [(i + 2, struct.pack("!H", port)) for i, (_, port) in enumerate((source, to))]
-    addresses = [(i + 1, socket.inet_aton(host)) for i, (host, _) in enumerate((source, to))]
-    flow = nested(
-        (1 | NLA_F_NESTED, nested(*addresses)),
-        (2 | NLA_F_NESTED, nested((1, bytes([socket.IPPROTO_UDP])), *ports)),
-    )
-    body = struct.pack("BBH", socket.AF_INET, 0, 0) + nested((1 | NLA_F_NESTED, flow))
-    kind = NFNL_SUBSYS_CTNETLINK << 8 | IPCTNL_MSG_CT_DELETE
-    with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, NETLINK_NETFILTER) as kernel:
-        request = struct.pack("IHHII", 16 + len(body), kind, NLM_F_REQUEST | NLM_F_ACK, 1, 0)
-        kernel.send(request + body)
-        (error,) = struct.unpack_from("i", kernel.recv(8192), 16)
-    if error:
-        raise OSError(-error, os.strerror(-error))
-
-
-@inside()
-def test_a_changed_translation_holds_at_once() -> None:
-    """In the very moment in which the connection is forgotten, the new rule counts."""
-    forwarding()
-    peer, one, other = Peer(), Peer(2), Peer(3)
-    nft("table ip turn { chain in { type nat hook prerouting priority dstnat; }; }")
-    full = socket_in(one, "0.0.0.0")
-    free = socket_in(other, "0.0.0.0", LARGE)
-    to = (peer.ours4, PORT)
-    for source in range(6000, 6010):
-        rule = f"add rule ip turn in udp dport {PORT} dnat to"
-        nft(f"flush chain ip turn in\n{rule} {one.theirs4}")
-        with peer:
-            sender = udp(peer.theirs4, source)
-        with sender, pressure() as pressing:
-
-            def send(packets: int, out: socket.socket = sender) -> None:
-                for _ in range(packets):
-                    out.sendto(PACKET, to)
-
-            learn(send, one, pressing)
-            nft(f"flush chain ip turn in\n{rule} {other.theirs4}")
-            pressing.raise_()
-            lost = drops(full)
-            send(3)
-            forget_connection((peer.theirs4, source), to)
-            send(10)
-            assert (len(drain(free)), drops(full)) == (10, lost + 3)
 
 
 @inside()
