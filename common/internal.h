@@ -146,6 +146,7 @@ void pflow_signals_teardown(void);
 
 /* load/waiting.c */
 bool pflow_waiting_busy(struct cpumask *busy, struct cpumask *idle);
+u32 pflow_waiting_softirq(int cpu);
 void pflow_waiting_check(void);
 void pflow_waiting_setup(void);
 

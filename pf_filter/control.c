@@ -37,12 +37,24 @@
 #define LONG_AGO_US	(24LL * 3600 * USEC_PER_SEC)	/* jiffies come round in 24 days or more */
 
 /**
+ * struct measure - a cut on trial
+ * @cut: where it stands
+ * @trial: how far it reaches
+ */
+struct measure {
+	struct pflow_cut cut;
+	struct pflow_trial trial;
+};
+
+/**
  * struct control - the controller of one CPU
- * @cut: as one word; read by the packet path, written by the tick
+ * @cut: the higher of @here's and @elsewhere's, as one word; read by the packet path, written by
+ *	the tick
  * @cause: what it was last raised for, %FILTER_DROP_OVERLOAD or %FILTER_DROP_HARM
  * @level: of the receiver for whom that was
  * @ceased: that receiver turned out to receive nothing
- * @trial: how far it reaches
+ * @here: for those who are harmed on this CPU
+ * @elsewhere: for those on others; that it is in vain tells nothing of those here
  * @queue: whether the receive queue stands
  * @polled: pflow_load.polled at the last tick
  * @softirq_ns: pflow_load.softirq_ns at the last tick
@@ -60,7 +72,8 @@ struct control {
 	u32 cause;
 	u16 level;
 	bool ceased;
-	struct pflow_trial trial;
+	struct measure here;
+	struct measure elsewhere;
 	struct queue queue;
 	u32 polled;
 	u64 softirq_ns;
@@ -89,6 +102,11 @@ static struct pflow_cut cut_read(const u32 *word)
 static void cut_publish(u32 *word, struct pflow_cut cut)
 {
 	WRITE_ONCE(*word, (u32)cut.level << 16 | cut.share);
+}
+
+static struct pflow_cut cut_higher(struct pflow_cut a, struct pflow_cut b)
+{
+	return a.level > b.level || (a.level == b.level && a.share > b.share) ? a : b;
 }
 
 /* When a controller is to be looked after again. */
@@ -192,67 +210,117 @@ static u32 clock_step_us(s64 us, u32 most)
 	return clamp_t(s64, us, 0, most);
 }
 
-/* Take the cut as far as its trial goes from here. Return: whether it rose. */
-static bool control_step_cut(struct control *control, const struct usage *usage,
-			     const struct order *order, u16 served, u32 elapsed_us)
+/* Take a cut as far as its trial goes from here. Return: whether it rose. */
+static bool measure_step(struct measure *measure, const struct harm *worst,
+			 const struct order *order, bool gone, u32 elapsed_us)
 {
-	struct pflow_cut cut = cut_read(&control->cut);
-	struct harm worst = { .spare = control->idle };
 	struct pflow_trial_tick seen = {
 		.bearable = LOSS_BEARABLE,
+		.spare = worst->spare,
 		.most = pflow_cut_most(order->level, order->n),
 		.elapsed_us = elapsed_us,
 	};
-	struct pflow_trial *trial = &control->trial;
-	bool gone;
+	struct pflow_trial *trial = &measure->trial;
 	u32 before;
 
-	harm_weigh_losses(&worst, control->victims, usage->cpu, order, cut, elapsed_us);
-	harm_weigh_waits(&worst, usage, order, cut);
-	/* One tick without idle time is enough at an onset. */
-	if (min(control->idle, usage->idle) >= IDLE_ENOUGH)
-		worst.share = 0;
-	harm_weigh_queue(&worst, &control->queue, usage, order, cut, served, elapsed_us);
-	if (worst.share > LOSS_BEARABLE) {
-		seen.harm = worst.share;
-		seen.level = worst.level;
-		seen.most = order_most_below(order, level_beneath(worst.level));
+	if (worst->share > LOSS_BEARABLE) {
+		seen.harm = worst->share;
+		seen.level = worst->level;
+		seen.most = order_most_below(order, level_beneath(worst->level));
 	}
-	if (worst.ceased > control->level)
-		control->ceased = true;
-	/* Whom it was for may have gone to another CPU, where nobody need be shed for it. */
-	gone = control->ceased || (READ_ONCE(control->cause) == FILTER_DROP_HARM &&
-				   !receivers_above(usage->cpu, cut.level));
-	seen.spare = gone ? PFLOW_ONE : worst.spare;
+	/* Nobody can be harmed again for what is given back. */
+	if (gone) {
+		seen.spare = PFLOW_ONE;
+		trial->hold_us = 0;
+	}
 	/* The order may have changed under it. */
-	trial->reach = pflow_cut_reach(cut, order->level, order->n);
+	trial->reach = pflow_cut_reach(measure->cut, order->level, order->n);
 	before = trial->reach;
 	pflow_trial_step(trial, &seen);
-	if (trial->reach > before) {
-		WRITE_ONCE(control->cause, worst.cause);
-		WRITE_ONCE(control->level, worst.level);
-		control->ceased = false;
-	}
-	cut_publish(&control->cut, pflow_cut_at(trial->reach, order->level, order->n));
-	trace_control(usage, control->idle, control->cut, &worst, trial->asking_us);
+	measure->cut = pflow_cut_at(trial->reach, order->level, order->n);
 	return trial->reach > before;
+}
+
+/* Nothing is cut. What was found vain, or enough, becomes old meanwhile. */
+static void measure_rest(struct measure *measure, u32 elapsed_us)
+{
+	pflow_trial_step(&measure->trial, &(struct pflow_trial_tick) {
+		.spare = PFLOW_ONE, .elapsed_us = elapsed_us });
+}
+
+static void control_note_cause(struct control *control, const struct harm *worst)
+{
+	WRITE_ONCE(control->cause, worst->cause);
+	WRITE_ONCE(control->level, worst->level);
+	control->ceased = false;
+}
+
+/* Whom it was for may have gone to another CPU, where nobody need be shed for it. */
+static bool control_is_for_nobody(const struct control *control, int cpu)
+{
+	return control->ceased || (READ_ONCE(control->cause) == FILTER_DROP_HARM &&
+				   !receivers_above(cpu, control->here.cut.level));
+}
+
+/* Take both cuts on. Return: whether one rose. */
+static bool control_step_cuts(struct control *control, const struct usage *usage,
+			      const struct order *order, u16 served, u32 elapsed_us)
+{
+	struct pflow_cut cut = cut_read(&control->cut);
+	struct harm here = { .spare = control->idle }, elsewhere = here;
+	bool busy = min(control->idle, usage->idle) < IDLE_ENOUGH;
+	bool rose;
+
+	harm_weigh_losses(&here, control->victims, usage->cpu, order, cut, elapsed_us);
+	harm_weigh_waits(&here, usage, order, cut);
+	/* One tick without idle time is enough at an onset. */
+	if (!busy)
+		here.share = 0;
+	harm_weigh_queue(&here, &control->queue, usage, order, cut, served, elapsed_us);
+	if (here.ceased > control->level)
+		control->ceased = true;
+	rose = measure_step(&control->here, &here, order,
+			    control_is_for_nobody(control, usage->cpu), elapsed_us);
+	if (rose)
+		control_note_cause(control, &here);
+	if (busy)
+		harm_weigh_elsewhere(&elsewhere, usage, order, cut);
+	if (measure_step(&control->elsewhere, &elsewhere, order, false, elapsed_us)) {
+		rose = true;
+		control_note_cause(control, &elsewhere);
+	}
+	cut = cut_higher(control->here.cut, control->elsewhere.cut);
+	cut_publish(&control->cut, cut);
+	harm_note_shed(control->levels, order, cut);
+	trace_control(usage, control->idle, control->cut, elsewhere.share > here.share ? &elsewhere : &here,
+		      control->here.trial.asking_us);
+	return rose;
+}
+
+/* Return: 0..65536, share of the time since the last tick for which this CPU idled. */
+static u32 control_take_idle(struct control *control, int cpu, u32 elapsed_us)
+{
+	u64 idle_us = pflow_cpu_idle_us(cpu);
+	u32 idle = div_u64((u64)clock_step_us(idle_us - control->idle_us, elapsed_us) * PFLOW_ONE,
+			   elapsed_us);
+
+	WRITE_ONCE(control->idle, mean_step(control->idle, idle));
+	control->idle_us = idle_us;
+	if (control->idle >= IDLE_ENOUGH)
+		elsewhere_note_idle(cpu);
+	return idle;
 }
 
 /* What took this CPU's time since the last tick. */
 static void control_take_usage(struct usage *usage, struct control *control,
 			       const struct pflow_load *load, u32 elapsed_us)
 {
-	u64 idle_us = pflow_cpu_idle_us(usage->cpu);
 	u64 softirq_ns = READ_ONCE(load->softirq_ns);
 	u32 polled = READ_ONCE(load->polled);
-	u32 idle = div_u64((u64)clock_step_us(idle_us - control->idle_us, elapsed_us) * PFLOW_ONE,
-			   elapsed_us);
 
-	WRITE_ONCE(control->idle, mean_step(control->idle, idle));
-	usage->idle = idle;
+	usage->idle = control_take_idle(control, usage->cpu, elapsed_us);
 	usage->softirq = time_share_of(softirq_ns - control->softirq_ns, elapsed_us);
 	usage->polled = polled - control->polled;
-	control->idle_us = idle_us;
 	control->softirq_ns = softirq_ns;
 	control->polled = polled;
 	usage->standing = queue_stands(&control->queue, load, elapsed_us);
@@ -298,6 +366,13 @@ static void control_rebase(struct control *control, const struct pflow_load *loa
 	filter_count_looks(cpu, &control->dropped, &control->passed);
 }
 
+static void control_forget_measures(struct control *control)
+{
+	memset(&control->here, 0, sizeof(control->here));
+	memset(&control->elsewhere, 0, sizeof(control->elsewhere));
+	WRITE_ONCE(control->cut, 0);
+}
+
 /* After so long a pause jiffies tell nothing of what was before. */
 static void control_forget(struct control *control)
 {
@@ -322,7 +397,8 @@ static bool control_looking_pays(struct control *control, int cpu, u32 elapsed_u
 	control->looked_us = 0;
 	filter_count_looks(cpu, &control->dropped, &control->passed);
 	/* What was shed for a moment ago may come back, and must be seen at once. */
-	return control->trial.enough || control->queue.stood_us || control->queue.lost_at ||
+	return control->here.trial.enough || control->elsewhere.trial.enough ||
+	       control->queue.stood_us || control->queue.lost_at ||
 	       pflow_worth(control->dropped - dropped, control->passed - passed);
 }
 
@@ -337,23 +413,23 @@ static enum step control_step_cpu(int cpu, u32 elapsed_us)
 
 	if (!cpu_online(cpu)) {
 		/* Receivers that last ran here must not be shed for its sake. */
-		WRITE_ONCE(control->cut, 0);
+		control_forget_measures(control);
 		control_rebase(control, load, cpu);
 		return STEP_NONE;
 	}
 	if (!READ_ONCE(load->pressed) && !victims_any(control->victims) &&
 	    !control_is_cutting(control)) {
-		/* What was found vain, or enough, becomes old meanwhile. */
-		pflow_trial_step(&control->trial, &(struct pflow_trial_tick) {
-			.spare = PFLOW_ONE, .elapsed_us = elapsed_us });
+		measure_rest(&control->here, elapsed_us);
+		measure_rest(&control->elsewhere, elapsed_us);
+		control_take_idle(control, cpu, elapsed_us);
 		control_rebase(control, load, cpu);
 		return STEP_NONE;
 	}
 	control_take_usage(&usage, control, load, elapsed_us);
 	order_take(&order, control->levels, now);
 	control_set_floors(control, load, &order, &usage, elapsed_us);
-	rose = control_step_cut(control, &usage, &order, order_served_level(&order, load, now),
-				elapsed_us);
+	rose = control_step_cuts(control, &usage, &order, order_served_level(&order, load, now),
+				 elapsed_us);
 	/* A cut that has not sunk yet is pressure withheld, not pressure gone. */
 	if (control_is_cutting(control))
 		pflow_load_raise(cpu);
@@ -391,8 +467,7 @@ static void control_tick(struct timer_list *unused)
 			if (pause_us > LONG_AGO_US)
 				control_forget(per_cpu_ptr(controls, cpu));
 			if (pause_us > TRIAL_OLD_US)
-				memset(&per_cpu_ptr(controls, cpu)->trial, 0,
-				       sizeof(struct pflow_trial));
+				control_forget_measures(per_cpu_ptr(controls, cpu));
 			control_rebase(per_cpu_ptr(controls, cpu), per_cpu_ptr(&pflow_load, cpu),
 				       cpu);
 		}
@@ -401,6 +476,7 @@ static void control_tick(struct timer_list *unused)
 		for_each_possible_cpu(cpu)
 			next = max(next, control_step_cpu(cpu, elapsed_us));
 	}
+	elsewhere_tick();
 	rcu_read_unlock();
 	ticking = next != STEP_NONE;
 	if (ticking)
@@ -437,57 +513,4 @@ void filter_control_teardown(void)
 {
 	timer_shutdown_sync(&tick);
 	free_percpu(controls);
-}
-
-static void cut_show(struct seq_file *m, struct pflow_cut cut)
-{
-	seq_printf(m, " below prio %d held at the floor, %u %% of prio %d shed;",
-		   pflow_rank_prio(cut.level / 2), cut.share * 100 / PFLOW_ONE,
-		   pflow_rank_prio(cut.level / 2));
-}
-
-/**
- * filter_control_status() - what is being shed, for people
- * @m: where to
- *
- * Context: process.
- */
-void filter_control_status(struct seq_file *m)
-{
-	bool any = false;
-	int cpu;
-
-	for_each_online_cpu(cpu) {
-		const struct control *control = per_cpu_ptr(controls, cpu);
-
-		if (!control_is_cutting(control))
-			continue;
-		any = true;
-		seq_printf(m, "shedding: cpu %d: for prio %d;", cpu,
-			   pflow_rank_prio(READ_ONCE(control->level) / 2));
-		cut_show(m, cut_read(&control->cut));
-		seq_printf(m, " idle %u %%\n", READ_ONCE(control->idle) * 100 / PFLOW_ONE);
-	}
-	if (!any)
-		seq_puts(m, "shedding: nobody\n");
-}
-
-/**
- * filter_control_metrics() - the cuts, for machines
- * @m: where to
- *
- * Context: process.
- */
-void filter_control_metrics(struct seq_file *m)
-{
-	int cpu;
-
-	seq_puts(m, "# TYPE packetflow_filter_cut_level gauge\n"
-		    "# HELP packetflow_filter_cut_level Level up to which receivers are shed, and the share of the topmost.\n");
-	for_each_online_cpu(cpu) {
-		struct pflow_cut cut = cut_read(&per_cpu_ptr(controls, cpu)->cut);
-
-		seq_printf(m, "packetflow_filter_cut_level{cpu=\"%d\"} %u.%04u\n", cpu, cut.level,
-			   cut.share * 10000 / PFLOW_ONE);
-	}
 }

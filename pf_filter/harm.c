@@ -2,10 +2,10 @@
 /*
  * Harm: which receiver on a CPU has too little of it, and how much that costs it.
  *
- * There are three kinds: a receiver loses packets for want of CPU (loss.c); it waits (wait.c); or
- * the receive queue overflows, and nobody knows whose packets are lost (queue.c). Each is brought
- * on one scale, the share of a receiver's packets. The most important receiver that is harmed
- * counts.
+ * There are four kinds: a receiver loses packets for want of CPU (loss.c); it waits (wait.c);
+ * it does so on another CPU, where nothing more can be done for it (elsewhere.c); or the receive
+ * queue overflows, and nobody knows whose packets are lost (queue.c). Each is brought on one
+ * scale, the share of a receiver's packets. The most important receiver that is harmed counts.
  *
  * Context: by the controllers' tick, but for what loss.c says.
  */
@@ -50,6 +50,17 @@ struct usage {
 	u32 standing;
 	u32 polled;
 };
+
+/*
+ * Of receivers of each level, the most that one lacks where it is, and that nothing can be done
+ * about there, 0..65536: as the last tick found it, and as this one has until now (elsewhere.c).
+ */
+static u32 lacked[PFLOW_LEVELS], lacked_now[PFLOW_LEVELS];
+
+static void harm_note_lack(u16 level, u32 share)
+{
+	lacked_now[level] = max(lacked_now[level], share);
+}
 
 /*
  * Those on which the cut stands, or below it, are shed, not harmed; and where nobody is below

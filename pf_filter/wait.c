@@ -104,15 +104,17 @@ static void harm_weigh_waits(struct harm *worst, const struct usage *usage,
 		u32 bearable = max(READ_ONCE(thread->run) / WAIT_BEARABLE, WAIT_LEAST);
 
 		if (!pflow_thread_on(thread, usage->cpu) || wait <= bearable ||
-		    !harm_can_be_helped(order, cut, level) || !thread_waiting_tells(thread))
+		    level <= cut.level || !thread_waiting_tells(thread))
 			continue;
 		/* Idle moments in between are none that it could use. */
-		if (wait > KEPT_FROM)
+		if (wait > KEPT_FROM && harm_can_be_helped(order, cut, level))
 			worst->spare = 0;
 		/* What all may have at the floor is not to be saved. */
 		if (pflow_cut_reach(cut, order->level, order->n) >=
-		    order_most_below(order, level_beneath(level)))
+		    order_most_below(order, level_beneath(level))) {
+			harm_note_lack(level, wait);
 			continue;
+		}
 		wait = min(wait, shedding_would_save(usage, order, level, begun));
 		/* A little is left alone until it is more; what is shed is shed to the end. */
 		if (!begun && wait < WAIT_BEGINS)

@@ -21,9 +21,17 @@
 #define WAITING_SELDOM	(8 * HZ)
 #define POLLED_MANY	100	/* packets in a round; fewer harm nobody */
 
-/* Counters as they were last seen. */
+/**
+ * struct seen - counters of a CPU as they were last seen
+ * @idle_us: pflow_cpu_idle_us()
+ * @softirq_ns: pflow_load.softirq_ns
+ * @softirq: 0..65536, share of the time before that for which softirqs received
+ * @polled: pflow_load.polled
+ */
 struct seen {
 	u64 idle_us;
+	u64 softirq_ns;
+	u32 softirq;
 	u32 polled;
 };
 
@@ -70,6 +78,7 @@ bool pflow_waiting_busy(struct cpumask *busy, struct cpumask *idle)
 	cpumask_clear(idle);
 	for_each_online_cpu(cpu) {
 		struct seen *last = per_cpu_ptr(&seen, cpu);
+		u64 softirq_ns = READ_ONCE(per_cpu_ptr(&pflow_load, cpu)->softirq_ns);
 		u64 idle_us = pflow_cpu_idle_us(cpu);
 		/* Read from another CPU it may seem to step back. */
 		s64 lately_us = idle_us - last->idle_us;
@@ -78,9 +87,24 @@ bool pflow_waiting_busy(struct cpumask *busy, struct cpumask *idle)
 			cpumask_set_cpu(cpu, busy);
 		else if (lately_us > (s64)(elapsed_us / SPARE_IDLE))
 			cpumask_set_cpu(cpu, idle);
+		last->softirq = min_t(u64, PFLOW_ONE, div64_u64((softirq_ns - last->softirq_ns) *
+								PFLOW_ONE,
+								elapsed_us * NSEC_PER_USEC));
+		last->softirq_ns = softirq_ns;
 		last->idle_us = idle_us;
 	}
 	return !cpumask_empty(busy);
+}
+
+/**
+ * pflow_waiting_softirq() - for how much of the time would softirqs keep a receiver waiting?
+ * @cpu: there
+ *
+ * Context: the estimator's thread. Return: 0..65536, as of the last look; 0 while it is not measured.
+ */
+u32 pflow_waiting_softirq(int cpu)
+{
+	return per_cpu_ptr(&seen, cpu)->softirq;
 }
 
 /* Since the last round, a tenth of a second ago or less. */

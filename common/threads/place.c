@@ -60,14 +60,16 @@ static struct pflow_thread *thread_next_to_place(unsigned long *tried)
 	return best;
 }
 
-/* One that is near and that it may use. */
-static unsigned int task_idle_cpu(const struct task_struct *task, unsigned int from,
+/* One that is near, that it may use, and where it would wait for less than it does. */
+static unsigned int task_idle_cpu(const struct task_struct *task, unsigned int from, u32 wait,
 				  const struct cpumask *idle)
 {
 	const struct cpumask *near = cpumask_of_node(cpu_to_node(from));
 	unsigned int cpu, far = nr_cpu_ids;
 
 	for_each_cpu_and(cpu, idle, task->cpus_ptr) {
+		if (wait <= pflow_waiting_softirq(cpu) + WAITS)
+			continue;
 		if (cpumask_test_cpu(cpu, near))
 			return cpu;
 		far = cpu;
@@ -91,7 +93,7 @@ static void thread_place(const struct pflow_thread *thread, struct cpumask *left
 	if (!task || pflow_task_born(task) != READ_ONCE(thread->born) ||
 	    READ_ONCE(task->policy) == SCHED_DEADLINE || task_owns_realtime(task))
 		return;
-	cpu = task_idle_cpu(task, READ_ONCE(thread->cpu), left);
+	cpu = task_idle_cpu(task, READ_ONCE(thread->cpu), READ_ONCE(thread->wait), left);
 	if (cpu >= nr_cpu_ids)
 		return;
 	if (READ_ONCE(thread->run) + READ_ONCE(thread->wait) > AWAKE)

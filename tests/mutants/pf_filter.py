@@ -23,9 +23,17 @@ MUTANTS = [
     Mutant(
         "a stream that waits is not noticed",
         "pf_filter/control.c",
-        "harm_weigh_waits(&worst, usage, order, cut);",
-        "(void)worst_wait;",
+        "harm_weigh_waits(&here, usage, order, cut);",
+        "",
         OVERLOAD + "test_a_stream_that_waits_for_the_cpu_is_shed_for",
+        kernel="6.12",
+    ),
+    Mutant(
+        "who is shed on one processor is not harmed on others",
+        "pf_filter/control.c",
+        "harm_weigh_elsewhere(&elsewhere, usage, order, cut);",
+        "",
+        "vm/test_order.py::test_the_order_holds[6.12-2cpu-several-free]",
         kernel="6.12",
     ),
     Mutant(
@@ -248,7 +256,7 @@ MUTANTS = [
     ),
     Mutant(
         "status says what the manual does not explain",
-        "pf_filter/control.c",
+        "pf_filter/show.c",
         'seq_puts(m, "shedding: nobody\\n");',
         'seq_puts(m, "nobody is shed\\n");',
         "vm/test_proc.py::test_the_manual_explains_all_that_status_says",
