@@ -292,7 +292,8 @@ static bool control_step_cuts(struct control *control, const struct usage *usage
 	cut = cut_higher(control->here.cut, control->elsewhere.cut);
 	cut_publish(&control->cut, cut);
 	harm_note_shed(control->levels, order, cut);
-	trace_control(usage, control->idle, control->cut, elsewhere.share > here.share ? &elsewhere : &here,
+	trace_control(usage, control->idle, control->cut,
+		      elsewhere.share > here.share ? &elsewhere : &here,
 		      control->here.trial.asking_us);
 	return rose;
 }
@@ -476,7 +477,7 @@ static void control_tick(struct timer_list *unused)
 		for_each_possible_cpu(cpu)
 			next = max(next, control_step_cpu(cpu, elapsed_us));
 	}
-	elsewhere_tick();
+	harm_tick();
 	rcu_read_unlock();
 	ticking = next != STEP_NONE;
 	if (ticking)

@@ -26,7 +26,7 @@ static void elsewhere_note_idle(int cpu)
 
 /* What a cut takes from the busiest receivers of the levels that it sheds. */
 static void harm_note_shed(const struct level *levels, const struct order *order,
-				struct pflow_cut cut)
+			   struct pflow_cut cut)
 {
 	unsigned int i;
 
@@ -41,7 +41,7 @@ static void harm_note_shed(const struct level *levels, const struct order *order
 }
 
 /* The tick has been on all CPUs. */
-static void elsewhere_tick(void)
+static void harm_tick(void)
 {
 	memcpy(lacked, lacked_now, sizeof(lacked));
 	memset(lacked_now, 0, sizeof(lacked_now));

@@ -87,9 +87,9 @@ bool pflow_waiting_busy(struct cpumask *busy, struct cpumask *idle)
 			cpumask_set_cpu(cpu, busy);
 		else if (lately_us > (s64)(elapsed_us / SPARE_IDLE))
 			cpumask_set_cpu(cpu, idle);
-		last->softirq = min_t(u64, PFLOW_ONE, div64_u64((softirq_ns - last->softirq_ns) *
-								PFLOW_ONE,
-								elapsed_us * NSEC_PER_USEC));
+		last->softirq = min_t(u64, PFLOW_ONE,
+				      div64_u64((softirq_ns - last->softirq_ns) * PFLOW_ONE,
+						elapsed_us * NSEC_PER_USEC));
 		last->softirq_ns = softirq_ns;
 		last->idle_us = idle_us;
 	}
@@ -100,7 +100,7 @@ bool pflow_waiting_busy(struct cpumask *busy, struct cpumask *idle)
  * pflow_waiting_softirq() - for how much of the time would softirqs keep a receiver waiting?
  * @cpu: there
  *
- * Context: the estimator's thread. Return: 0..65536, as of the last look; 0 while it is not measured.
+ * Context: the estimator's thread. Return: 0..65536, as of the last look; 0 if unmeasured.
  */
 u32 pflow_waiting_softirq(int cpu)
 {

@@ -29,14 +29,6 @@ MUTANTS = [
         kernel="6.12",
     ),
     Mutant(
-        "who is shed on one processor is not harmed on others",
-        "pf_filter/control.c",
-        "harm_weigh_elsewhere(&elsewhere, usage, order, cut);",
-        "",
-        "vm/test_order.py::test_the_order_holds[6.12-2cpu-several-free]",
-        kernel="6.12",
-    ),
-    Mutant(
         "a flood exempt by its source port",
         "pf_filter/filter.h",
         "rate < FILTER_REPLY_RATE && ",
