@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * The controllers: one cut a CPU (policy.h), a measure on trial (common/trial.h), moved by a
- * tick.
+ * The controllers: one a CPU, each with two measures (measure.c), moved by a tick. The higher of
+ * their cuts is in force.
  *
  * A cut rises if a receiver has too little of its CPU, or if the CPU's receive queue overflows
  * (harm.c). Then receivers below the harmed one are shed. For a queue, those below the most
@@ -24,7 +24,6 @@
 #include <linux/timer.h>
 
 #include "../common/compat/compat.h"
-#include "../common/trial.h"
 #include "filter.h"
 #define CREATE_TRACE_POINTS
 #include "trace.h"
@@ -37,24 +36,14 @@
 #define LONG_AGO_US	(24LL * 3600 * USEC_PER_SEC)	/* jiffies come round in 24 days or more */
 
 /**
- * struct measure - a cut on trial
- * @cut: where it stands
- * @trial: how far it reaches
- */
-struct measure {
-	struct pflow_cut cut;
-	struct pflow_trial trial;
-};
-
-/**
  * struct control - the controller of one CPU
  * @cut: the higher of @here's and @elsewhere's, as one word; read by the packet path, written by
  *	the tick
- * @cause: what it was last raised for, %FILTER_DROP_OVERLOAD or %FILTER_DROP_HARM
- * @level: of the receiver for whom that was
- * @ceased: that receiver turned out to receive nothing
- * @here: for those who are harmed on this CPU
- * @elsewhere: for those on others; that it is in vain tells nothing of those here
+ * @cause: that measure's
+ * @level: likewise
+ * @here: what is done for those who are harmed on this CPU
+ * @elsewhere: what is done for those on others. It is a trial of its own: if it is in vain, that
+ *	tells nothing of those here
  * @queue: whether the receive queue stands
  * @polled: pflow_load.polled at the last tick
  * @softirq_ns: pflow_load.softirq_ns at the last tick
@@ -71,7 +60,6 @@ struct control {
 	u32 cut;
 	u32 cause;
 	u16 level;
-	bool ceased;
 	struct measure here;
 	struct measure elsewhere;
 	struct queue queue;
@@ -97,16 +85,6 @@ static struct pflow_cut cut_read(const u32 *word)
 	u32 value = READ_ONCE(*word);
 
 	return (struct pflow_cut){ .level = value >> 16, .share = value & U16_MAX };
-}
-
-static void cut_publish(u32 *word, struct pflow_cut cut)
-{
-	WRITE_ONCE(*word, (u32)cut.level << 16 | cut.share);
-}
-
-static struct pflow_cut cut_higher(struct pflow_cut a, struct pflow_cut b)
-{
-	return a.level > b.level || (a.level == b.level && a.share > b.share) ? a : b;
 }
 
 /* When a controller is to be looked after again. */
@@ -210,91 +188,52 @@ static u32 clock_step_us(s64 us, u32 most)
 	return clamp_t(s64, us, 0, most);
 }
 
-/* Take a cut as far as its trial goes from here. Return: whether it rose. */
-static bool measure_step(struct measure *measure, const struct harm *worst,
-			 const struct order *order, bool gone, u32 elapsed_us)
-{
-	struct pflow_trial_tick seen = {
-		.bearable = LOSS_BEARABLE,
-		.spare = worst->spare,
-		.most = pflow_cut_most(order->level, order->n),
-		.elapsed_us = elapsed_us,
-	};
-	struct pflow_trial *trial = &measure->trial;
-	u32 before;
-
-	if (worst->share > LOSS_BEARABLE) {
-		seen.harm = worst->share;
-		seen.level = worst->level;
-		seen.most = order_most_below(order, level_beneath(worst->level));
-	}
-	/* Nobody can be harmed again for what is given back. */
-	if (gone) {
-		seen.spare = PFLOW_ONE;
-		trial->hold_us = 0;
-	}
-	/* The order may have changed under it. */
-	trial->reach = pflow_cut_reach(measure->cut, order->level, order->n);
-	before = trial->reach;
-	pflow_trial_step(trial, &seen);
-	measure->cut = pflow_cut_at(trial->reach, order->level, order->n);
-	return trial->reach > before;
-}
-
-/* Nothing is cut. What was found vain, or enough, becomes old meanwhile. */
-static void measure_rest(struct measure *measure, u32 elapsed_us)
-{
-	pflow_trial_step(&measure->trial, &(struct pflow_trial_tick) {
-		.spare = PFLOW_ONE, .elapsed_us = elapsed_us });
-}
-
-static void control_note_cause(struct control *control, const struct harm *worst)
-{
-	WRITE_ONCE(control->cause, worst->cause);
-	WRITE_ONCE(control->level, worst->level);
-	control->ceased = false;
-}
-
-/* Whom it was for may have gone to another CPU, where nobody need be shed for it. */
+/*
+ * Those for whom this CPU sheds may have gone to another one, where nobody need be shed for them.
+ * Of one that loses packets here and whose thread is not known it is not known whether it has.
+ */
 static bool control_is_for_nobody(const struct control *control, int cpu)
 {
-	return control->ceased || (READ_ONCE(control->cause) == FILTER_DROP_HARM &&
-				   !receivers_above(cpu, control->here.cut.level));
+	const struct measure *here = &control->here;
+
+	return here->ceased || (here->cause == FILTER_DROP_HARM &&
+				!receivers_above(cpu, here->cut.level) &&
+				!victims_above(control->victims, here->cut.level));
 }
 
-/* Take both cuts on. Return: whether one rose. */
-static bool control_step_cuts(struct control *control, const struct usage *usage,
-			      const struct order *order, u16 served, u32 elapsed_us)
+static void control_publish_cut(struct control *control, const struct measure *measure)
+{
+	WRITE_ONCE(control->cause, measure->cause);
+	WRITE_ONCE(control->level, measure->level);
+	WRITE_ONCE(control->cut, (u32)measure->cut.level << 16 | measure->cut.share);
+}
+
+/* Take both measures on. Return: whether one rose. */
+static bool control_step_measures(struct control *control, const struct usage *usage,
+				  const struct order *order, u16 served, u32 elapsed_us)
 {
 	struct pflow_cut cut = cut_read(&control->cut);
 	struct harm here = { .spare = control->idle }, elsewhere = here;
-	bool busy = min(control->idle, usage->idle) < IDLE_ENOUGH;
+	const struct measure *higher;
 	bool rose;
 
-	harm_weigh_losses(&here, control->victims, usage->cpu, order, cut, elapsed_us);
+	harm_weigh_losses(&here, control->victims, usage, order, cut, elapsed_us);
 	harm_weigh_waits(&here, usage, order, cut);
 	/* One tick without idle time is enough at an onset. */
-	if (!busy)
+	if (min(control->idle, usage->idle) >= IDLE_ENOUGH)
 		here.share = 0;
 	harm_weigh_queue(&here, &control->queue, usage, order, cut, served, elapsed_us);
-	if (here.ceased > control->level)
-		control->ceased = true;
+	harm_weigh_elsewhere(&elsewhere, usage, order, cut);
+	if (here.ceased > control->here.level)
+		control->here.ceased = true;
 	rose = measure_step(&control->here, &here, order,
 			    control_is_for_nobody(control, usage->cpu), elapsed_us);
-	if (rose)
-		control_note_cause(control, &here);
-	if (busy)
-		harm_weigh_elsewhere(&elsewhere, usage, order, cut);
-	if (measure_step(&control->elsewhere, &elsewhere, order, false, elapsed_us)) {
-		rose = true;
-		control_note_cause(control, &elsewhere);
-	}
-	cut = cut_higher(control->here.cut, control->elsewhere.cut);
-	cut_publish(&control->cut, cut);
-	harm_note_shed(control->levels, order, cut);
+	rose |= measure_step(&control->elsewhere, &elsewhere, order, false, elapsed_us);
+	higher = measure_higher(&control->here, &control->elsewhere);
+	control_publish_cut(control, higher);
+	harm_note_shed(control->levels, order, higher->cut);
 	trace_control(usage, control->idle, control->cut,
-		      elsewhere.share > here.share ? &elsewhere : &here,
-		      control->here.trial.asking_us);
+		      higher == &control->here ? &here : &elsewhere, higher->trial.asking_us);
 	return rose;
 }
 
@@ -308,7 +247,7 @@ static u32 control_take_idle(struct control *control, int cpu, u32 elapsed_us)
 	WRITE_ONCE(control->idle, mean_step(control->idle, idle));
 	control->idle_us = idle_us;
 	if (control->idle >= IDLE_ENOUGH)
-		elsewhere_note_idle(cpu);
+		harm_note_idle(cpu);
 	return idle;
 }
 
@@ -429,8 +368,8 @@ static enum step control_step_cpu(int cpu, u32 elapsed_us)
 	control_take_usage(&usage, control, load, elapsed_us);
 	order_take(&order, control->levels, now);
 	control_set_floors(control, load, &order, &usage, elapsed_us);
-	rose = control_step_cuts(control, &usage, &order, order_served_level(&order, load, now),
-				 elapsed_us);
+	rose = control_step_measures(control, &usage, &order,
+				     order_served_level(&order, load, now), elapsed_us);
 	/* A cut that has not sunk yet is pressure withheld, not pressure gone. */
 	if (control_is_cutting(control))
 		pflow_load_raise(cpu);
@@ -477,7 +416,7 @@ static void control_tick(struct timer_list *unused)
 		for_each_possible_cpu(cpu)
 			next = max(next, control_step_cpu(cpu, elapsed_us));
 	}
-	harm_tick();
+	harm_end_tick();
 	rcu_read_unlock();
 	ticking = next != STEP_NONE;
 	if (ticking)

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
  * Harm elsewhere. On one CPU a receiver is shed for a more important one, or waits although all
- * below it are shed; on another CPU a less important one is served. The scheduler sees none of
+ * below it are shed; on another CPU a less important one is served. The scheduler knows nothing of
  * that. So the first counts as harmed on the other CPU, if it may run there. To shed the less
  * important one lets that CPU idle, and to an idle CPU a receiver goes when it wakes. If none
  * goes, the trial ends this as it ends all that does not help.
@@ -11,15 +11,15 @@
  *
  * Context: the controllers' tick.
  */
-#include <linux/pid_namespace.h>
+#include <linux/cpumask.h>
 #include <linux/sched.h>
 
 #include "filter.h"
 
-/* CPUs that have time to spare, likewise. */
+/* CPUs that have time to spare: as the last tick found them, and as this one has until now. */
 static struct cpumask idling, idling_now;
 
-static void elsewhere_note_idle(int cpu)
+static void harm_note_idle(int cpu)
 {
 	cpumask_set_cpu(cpu, &idling_now);
 }
@@ -41,7 +41,7 @@ static void harm_note_shed(const struct level *levels, const struct order *order
 }
 
 /* The tick has been on all CPUs. */
-static void harm_tick(void)
+static void harm_end_tick(void)
 {
 	memcpy(lacked, lacked_now, sizeof(lacked));
 	memset(lacked_now, 0, sizeof(lacked_now));
@@ -49,14 +49,15 @@ static void harm_tick(void)
 	cpumask_clear(&idling_now);
 }
 
-/* Might this thread run there? It need not where it may use a CPU that idles already. */
+/*
+ * Might this thread run there? It need not where it may use a CPU that idles already. Which it may
+ * use can change meanwhile: then this tick is wrong, and the next is not.
+ */
 static bool thread_may_come(const struct pflow_thread *thread, int cpu)
 {
-	const struct task_struct *task = pid_task(find_pid_ns(READ_ONCE(thread->pid), &init_pid_ns),
-						  PIDTYPE_PID);
+	const struct task_struct *task = pflow_thread_task(thread);
 
-	return task && pflow_task_born(task) == READ_ONCE(thread->born) &&
-	       cpumask_test_cpu(cpu, task->cpus_ptr) &&
+	return task && cpumask_test_cpu(cpu, task->cpus_ptr) &&
 	       !cpumask_intersects(task->cpus_ptr, &idling);
 }
 
@@ -87,7 +88,9 @@ static void harm_weigh_elsewhere(struct harm *worst, const struct usage *usage,
 		if (share < WAIT_BEGINS || !harm_can_be_helped(order, cut, level))
 			continue;
 		share = min(share, shedding_would_save(usage, order, level, begun));
-		if (share > LOSS_BEARABLE && receivers_may_come(level / 2, usage->cpu))
+		if (share > LOSS_BEARABLE && receivers_may_come(level / 2, usage->cpu)) {
 			harm_keep_worst(worst, share, level, FILTER_DROP_HARM);
+			return;
+		}
 	}
 }

@@ -63,6 +63,21 @@ static void harm_note_lack(u16 level, u32 share)
 }
 
 /*
+ * One waits here although all below it are shed. Only softirqs are left to wait for, or tasks
+ * that receive nothing; those do not count. Return: whether it is so.
+ */
+static bool harm_note_wait(const struct usage *usage, const struct order *order,
+			   struct pflow_cut cut, u16 level, u32 wait)
+{
+	if (pflow_cut_reach(cut, order->level, order->n) <
+	    order_most_below(order, level_beneath(level)))
+		return false;
+	if (level > cut.level)
+		harm_note_lack(level, min(wait, usage->softirq));
+	return true;
+}
+
+/*
  * Those on which the cut stands, or below it, are shed, not harmed; and where nobody is below
  * a receiver nothing can be done for it.
  */

@@ -132,6 +132,16 @@ static bool victims_any(const struct victim *victims)
 	return false;
 }
 
+static bool victims_above(const struct victim *victims, u16 level)
+{
+	unsigned int i;
+
+	for (i = 0; i < VICTIMS; i++)
+		if (READ_ONCE(victims[i].sk) && READ_ONCE(victims[i].level) > level)
+			return true;
+	return false;
+}
+
 /* The window of a receiver of this rate. */
 static u32 victim_window_us(u32 rate)
 {
@@ -235,8 +245,9 @@ static const struct pflow_thread *entry_thread(const struct pflow_sock *entry)
 	       READ_ONCE(thread->known_us) ? thread : NULL;
 }
 
-static void harm_weigh_losses(struct harm *worst, struct victim *victims, int cpu,
-			      const struct order *order, struct pflow_cut cut, u32 elapsed_us)
+static void harm_weigh_losses(struct harm *worst, struct victim *victims,
+			      const struct usage *usage, const struct order *order,
+			      struct pflow_cut cut, u32 elapsed_us)
 {
 	u32 spare = PFLOW_ONE;
 	bool any = false;
@@ -247,6 +258,7 @@ static void harm_weigh_losses(struct harm *worst, struct victim *victims, int cp
 		const struct sock *sk = READ_ONCE(victim->sk);
 		const struct pflow_thread *thread;
 		const struct pflow_sock *entry;
+		bool kept;
 		u16 level;
 		u32 loss;
 
@@ -255,7 +267,7 @@ static void harm_weigh_losses(struct harm *worst, struct victim *victims, int cp
 		entry = pflow_sock_find_as(sk, READ_ONCE(victim->cookie));
 		thread = entry ? entry_thread(entry) : NULL;
 		/* Of one that has gone to another CPU what it loses there counts there. */
-		if (!entry || (thread && !pflow_thread_on(thread, cpu))) {
+		if (!entry || (thread && !pflow_thread_on(thread, usage->cpu))) {
 			WRITE_ONCE(victim->sk, NULL);
 			continue;
 		}
@@ -267,11 +279,14 @@ static void harm_weigh_losses(struct harm *worst, struct victim *victims, int cp
 		level = filter_level(entry);
 		WRITE_ONCE(victim->level, level);
 		loss = victim_count_loss(victim, entry, elapsed_us);
+		kept = victim_must_be_shed_for(victim, thread, cut, elapsed_us);
+		if (thread && kept && loss > LOSS_BEARABLE)
+			harm_note_wait(usage, order, cut, level, READ_ONCE(thread->wait));
 		if (!harm_can_be_helped(order, cut, level))
 			continue;
 		spare = min(spare, thread_slept(thread));
 		any = true;
-		if (victim_must_be_shed_for(victim, thread, cut, elapsed_us))
+		if (kept)
 			harm_keep_worst(worst, loss, level, FILTER_DROP_HARM);
 	}
 	if (any)

@@ -11,6 +11,7 @@
 #include "wait.c"
 #include "elsewhere.c"
 #include "queue.c"
+#include "measure.c"
 #include "control.c"
 #include "show.c"
 #include "trail.c"

@@ -110,11 +110,8 @@ static void harm_weigh_waits(struct harm *worst, const struct usage *usage,
 		if (wait > KEPT_FROM && harm_can_be_helped(order, cut, level))
 			worst->spare = 0;
 		/* What all may have at the floor is not to be saved. */
-		if (pflow_cut_reach(cut, order->level, order->n) >=
-		    order_most_below(order, level_beneath(level))) {
-			harm_note_lack(level, wait);
+		if (harm_note_wait(usage, order, cut, level, wait))
 			continue;
-		}
 		wait = min(wait, shedding_would_save(usage, order, level, begun));
 		/* A little is left alone until it is more; what is shed is shed to the end. */
 		if (!begun && wait < WAIT_BEGINS)

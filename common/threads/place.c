@@ -21,7 +21,6 @@
  * Context: the estimator's thread.
  */
 #include <linux/bitmap.h>
-#include <linux/pid_namespace.h>
 #include <linux/sched.h>
 #include <linux/sched/rt.h>
 #include <linux/topology.h>
@@ -86,12 +85,10 @@ static bool task_owns_realtime(struct task_struct *task)
 /* Under RCU. */
 static void thread_place(const struct pflow_thread *thread, struct cpumask *left)
 {
-	struct task_struct *task = pid_task(find_pid_ns(READ_ONCE(thread->pid), &init_pid_ns),
-					    PIDTYPE_PID);
+	struct task_struct *task = pflow_thread_task(thread);
 	unsigned int cpu;
 
-	if (!task || pflow_task_born(task) != READ_ONCE(thread->born) ||
-	    READ_ONCE(task->policy) == SCHED_DEADLINE || task_owns_realtime(task))
+	if (!task || READ_ONCE(task->policy) == SCHED_DEADLINE || task_owns_realtime(task))
 		return;
 	cpu = task_idle_cpu(task, READ_ONCE(thread->cpu), READ_ONCE(thread->wait), left);
 	if (cpu >= nr_cpu_ids)

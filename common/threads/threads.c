@@ -64,6 +64,24 @@ struct pflow_thread *pflow_thread_find(pid_t pid)
 }
 EXPORT_SYMBOL_GPL(pflow_thread_find);
 
+/**
+ * pflow_thread_task() - the task of a thread that receives
+ * @thread: its slot, which may be free
+ *
+ * Context: RCU read side. Return: it, or NULL if it has ended.
+ */
+struct task_struct *pflow_thread_task(const struct pflow_thread *thread)
+{
+	pid_t pid = READ_ONCE(thread->pid);
+	struct task_struct *task;
+
+	if (!pid)
+		return NULL;
+	task = pid_task(find_pid_ns(pid, &init_pid_ns), PIDTYPE_PID);
+	return task && pflow_task_born(task) == READ_ONCE(thread->born) ? task : NULL;
+}
+EXPORT_SYMBOL_GPL(pflow_thread_task);
+
 static struct pflow_thread *thread_claim(pid_t pid)
 {
 	unsigned int i;
@@ -345,14 +363,12 @@ void pflow_threads_sample(void)
 	rcu_read_lock();
 	for (i = 0; i < PFLOW_THREADS; i++) {
 		struct pflow_thread *thread = &pflow_threads[i];
-		pid_t pid = READ_ONCE(thread->pid);
-		struct task_struct *task;
+		const struct task_struct *task;
 
-		if (!pid)
+		if (!READ_ONCE(thread->pid))
 			continue;
-		task = pid_task(find_pid_ns(pid, &init_pid_ns), PIDTYPE_PID);
-		if (!task || pflow_task_born(task) != READ_ONCE(thread->born) ||
-		    time_after32((u32)jiffies, READ_ONCE(thread->seen) + PFLOW_HOLD))
+		task = pflow_thread_task(thread);
+		if (!task || time_after32((u32)jiffies, READ_ONCE(thread->seen) + PFLOW_HOLD))
 			thread_forget(thread);
 		else
 			thread_sample(thread, task, now);
