@@ -63,8 +63,8 @@ static void harm_note_lack(u16 level, u32 share)
 }
 
 /*
- * One waits here although all below it are shed. Only softirqs are left to wait for, or tasks
- * that receive nothing; those do not count. Return: whether it is so.
+ * One above the cut waits here. Are all below it shed? Then only softirqs are left to wait for,
+ * or tasks that receive nothing; those do not count.
  */
 static bool harm_note_wait(const struct usage *usage, const struct order *order,
 			   struct pflow_cut cut, u16 level, u32 wait)
@@ -72,8 +72,7 @@ static bool harm_note_wait(const struct usage *usage, const struct order *order,
 	if (pflow_cut_reach(cut, order->level, order->n) <
 	    order_most_below(order, level_beneath(level)))
 		return false;
-	if (level > cut.level)
-		harm_note_lack(level, min(wait, usage->softirq));
+	harm_note_lack(level, min(wait, usage->softirq));
 	return true;
 }
 

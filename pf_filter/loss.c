@@ -279,6 +279,8 @@ static void harm_weigh_losses(struct harm *worst, struct victim *victims,
 		level = filter_level(entry);
 		WRITE_ONCE(victim->level, level);
 		loss = victim_count_loss(victim, entry, elapsed_us);
+		if (level <= cut.level)
+			continue;
 		kept = victim_must_be_shed_for(victim, thread, cut, elapsed_us);
 		if (thread && kept && loss > LOSS_BEARABLE)
 			harm_note_wait(usage, order, cut, level, READ_ONCE(thread->wait));
