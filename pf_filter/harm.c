@@ -13,8 +13,6 @@
 #include "filter.h"
 
 #define LOSS_BEARABLE	(PFLOW_ONE / 200)
-#define KEPT_FROM	(PFLOW_ONE / 16)	/* who waits less is not kept from running */
-#define AWAKE		(PFLOW_ONE / 3)		/* who is awake for less is slow by itself */
 #define PACKETS_TELL	16	/* fewer in a tick tell nothing of what one costs */
 
 /**

@@ -11,11 +11,6 @@
  * controllers' tick.
  */
 #define VICTIMS		16	/* losing receivers that are watched, on each CPU */
-#define WINDOW_US	50000u
-#define WINDOW_MOST_US	2000000u
-#define WINDOW_PACKETS	64u
-#define HANDFUL		2u	/* lost packets in a window that move nothing */
-#define POINT		8	/* binary places of counts that decay, by one at least */
 #define AWAKE_US	1000000u	/* so long, or to wait once would make it awake */
 #define ASSUMED_FOR	max(HZ / 5, 1)	/* what is shed shows within half as long */
 
@@ -26,8 +21,7 @@
  * @level: its level
  * @arrived_seen: pflow_sock.arrived at the last tick
  * @lost_seen: pflow_sock.lost at the last tick
- * @arrived: packets in the window, << POINT
- * @lost: those of them that were lost, << POINT
+ * @losses: what it was sent and lost lately
  * @lost_at: jiffies when it last lost any
  * @awake: 0..65536, share of the time for which its receiver ran or wanted to, a decaying mean
  * @awake_us: how long that is the mean of, from when it entered, at most %AWAKE_US
@@ -39,8 +33,7 @@ struct victim {
 	u16 level;
 	u32 arrived_seen;
 	u32 lost_seen;
-	u32 arrived;
-	u32 lost;
+	struct pflow_losses losses;
 	u32 lost_at;
 	u32 awake;
 	u32 awake_us;
@@ -112,12 +105,12 @@ static void victims_enter(struct victim *victims, struct pflow_sock *entry, u16 
 	WRITE_ONCE(victim->level, level);
 	WRITE_ONCE(victim->arrived_seen, READ_ONCE(entry->arrived) - packets);
 	WRITE_ONCE(victim->lost_seen, READ_ONCE(entry->lost) - packets);
-	WRITE_ONCE(victim->arrived, 0);
-	WRITE_ONCE(victim->lost, 0);
+	WRITE_ONCE(victim->losses.arrived, 0);
+	WRITE_ONCE(victim->losses.lost, 0);
 	WRITE_ONCE(victim->lost_at, (u32)jiffies);
 	/* At an onset nobody has to wait until it is known that he is awake. */
 	WRITE_ONCE(victim->awake, PFLOW_ONE);
-	WRITE_ONCE(victim->awake_us, WINDOW_US);
+	WRITE_ONCE(victim->awake_us, PFLOW_LOSS_WINDOW_US);
 	WRITE_ONCE(victim->shed_for, false);
 	WRITE_ONCE(victim->sk, entry->sk);
 }
@@ -142,45 +135,28 @@ static bool victims_above(const struct victim *victims, u16 level)
 	return false;
 }
 
-/* The window of a receiver of this rate. */
-static u32 victim_window_us(u32 rate)
-{
-	u64 us = rate ? div_u64((u64)WINDOW_PACKETS * USEC_PER_SEC, rate) : WINDOW_MOST_US;
-
-	return clamp_t(u64, us, WINDOW_US, WINDOW_MOST_US);
-}
-
-static u32 count_decayed(u32 count, u32 elapsed_us, u32 memory_us)
-{
-	u32 part = div_u64((u64)count * min(elapsed_us, memory_us), memory_us);
-
-	return count - min(count, part + 1);
-}
-
 /* Count what a victim was sent and lost since the last tick; gives the share that it loses. */
 static u32 victim_count_loss(struct victim *victim, const struct pflow_sock *entry, u32 elapsed_us)
 {
-	u32 memory_us = victim_window_us(READ_ONCE(entry->rate));
+	struct pflow_losses losses = {
+		.arrived = READ_ONCE(victim->losses.arrived),
+		.lost = READ_ONCE(victim->losses.lost),
+	};
 	u32 arrived = READ_ONCE(entry->arrived), lost = READ_ONCE(entry->lost);
 	u32 more_arrived = arrived - READ_ONCE(victim->arrived_seen);
 	u32 more_lost = lost - READ_ONCE(victim->lost_seen);
+	u32 share = pflow_losses_step(&losses, more_arrived, more_lost, READ_ONCE(entry->rate),
+				      elapsed_us);
 
 	WRITE_ONCE(victim->arrived_seen, arrived);
 	WRITE_ONCE(victim->lost_seen, lost);
-	arrived = count_decayed(READ_ONCE(victim->arrived), elapsed_us, memory_us) +
-		  (more_arrived << POINT);
-	lost = count_decayed(READ_ONCE(victim->lost), elapsed_us, memory_us) + (more_lost << POINT);
-	WRITE_ONCE(victim->arrived, arrived);
-	WRITE_ONCE(victim->lost, lost);
+	WRITE_ONCE(victim->losses.arrived, losses.arrived);
+	WRITE_ONCE(victim->losses.lost, losses.lost);
 	if (more_lost)
 		WRITE_ONCE(victim->lost_at, (u32)jiffies);
 	else if (time_after32((u32)jiffies, READ_ONCE(victim->lost_at) + PFLOW_HOLD))
 		WRITE_ONCE(victim->sk, NULL);
-	/* What was lost before has been answered. */
-	if (!more_lost || lost <= HANDFUL << POINT)
-		return 0;
-	return min_t(u64, PFLOW_ONE, div_u64((u64)(lost - (HANDFUL << POINT)) * PFLOW_ONE,
-					     max(arrived, WINDOW_PACKETS << POINT)));
+	return share;
 }
 
 /* Follow how much of the time a victim's receiver is awake. */
@@ -195,45 +171,26 @@ static void victim_note_awake(struct victim *victim, const struct pflow_thread *
 	WRITE_ONCE(victim->awake_us, of_us);
 }
 
-/*
- * Does the receiver lose for want of CPU? While others are shed for it, it waits less, which
- * says nothing: whether it loses less does.
- */
-static bool victim_kept_from_running(const struct victim *victim, const struct pflow_thread *thread,
-				     struct pflow_cut cut)
-{
-	if (min(thread_awake_share(thread), READ_ONCE(victim->awake)) < AWAKE)
-		return false;
-	return READ_ONCE(thread->wait) >= KEPT_FROM ||
-	       ((cut.level || cut.share) && READ_ONCE(victim->shed_for));
-}
-
-/* The same for the controller. Of who is not known yet it is assumed. */
+/* Does a victim lose for want of CPU? Of one whose thread is not known yet it is assumed. */
 static bool victim_must_be_shed_for(struct victim *victim, const struct pflow_thread *thread,
 				    struct pflow_cut cut, u32 elapsed_us)
 {
 	bool kept;
+	u32 awake;
 
 	if (!thread)
 		return true;
 	victim_note_awake(victim, thread, elapsed_us);
-	kept = victim_kept_from_running(victim, thread, cut);
+	awake = min(thread_awake_share(thread), READ_ONCE(victim->awake));
+	kept = pflow_kept_from_running(READ_ONCE(victim->shed_for), awake, READ_ONCE(thread->wait),
+				       cut.level || cut.share);
 	WRITE_ONCE(victim->shed_for, kept);
 	return kept;
 }
 
-/* Of the time that a receiver did not run, how much it slept, having caught up. */
 static u32 thread_slept(const struct pflow_thread *thread)
 {
-	u32 wait, awake;
-
-	if (!thread)
-		return 0;
-	wait = READ_ONCE(thread->wait);
-	awake = wait + READ_ONCE(thread->run);
-	if (awake >= PFLOW_ONE)
-		return 0;
-	return div_u64((u64)(PFLOW_ONE - awake) * PFLOW_ONE, PFLOW_ONE - awake + wait);
+	return thread ? pflow_slept(READ_ONCE(thread->wait), READ_ONCE(thread->run)) : 0;
 }
 
 /* The thread that receives for an entry, as far as it is known, and how it spends its time. */

@@ -7,10 +7,20 @@
 #define WORTH		8		/* one in so many: about what looking costs, in drops */
 #define PFLOW_FLOOR_MOST	1000000u
 #define FEW		256		/* packets that cost nothing to speak of */
+#define SECOND_US	1000000u
+#define WINDOW_MOST_US	(2 * SECOND_US)
+#define WINDOW_PACKETS	64u
+#define HANDFUL		2u		/* lost packets in a window that move nothing */
+#define POINT		8		/* binary places of counts that decay, by one at least */
 
 static u32 min_u32(u32 a, u32 b)
 {
 	return a < b ? a : b;
+}
+
+static u32 max_u32(u32 a, u32 b)
+{
+	return a > b ? a : b;
 }
 
 /* An elected receiver and its equals are of one rank: a step of the order for all of them. */
@@ -176,4 +186,81 @@ u32 pflow_keep(u32 share, u32 rate, u32 top_rate, u32 floor)
 	if (rate <= allowed)
 		return PFLOW_ONE;
 	return div_u64(allowed * PFLOW_ONE, rate);
+}
+
+/* The window of a receiver of this rate. */
+static u32 losses_window_us(u32 rate)
+{
+	u32 us = rate ? div_u64((u64)WINDOW_PACKETS * SECOND_US, rate) : WINDOW_MOST_US;
+
+	return min_u32(max_u32(us, PFLOW_LOSS_WINDOW_US), WINDOW_MOST_US);
+}
+
+static u32 count_decayed(u32 count, u32 elapsed_us, u32 memory_us)
+{
+	u32 part = div_u64((u64)count * min_u32(elapsed_us, memory_us), memory_us);
+
+	return count - min_u32(count, part + 1);
+}
+
+/**
+ * pflow_losses_step() - count what a receiver was sent and lost in an interval
+ * @losses: as counted until then
+ * @arrived: packets that it was sent in the interval
+ * @lost: those of them that it lost
+ * @rate: what it is sent, packets/s
+ * @elapsed_us: length of the interval, microseconds
+ *
+ * Where nothing was lost in the interval, what was lost before has been answered.
+ *
+ * Context: any. Return: 0..65536, the share that it loses.
+ */
+u32 pflow_losses_step(struct pflow_losses *losses, u32 arrived, u32 lost, u32 rate,
+		      u32 elapsed_us)
+{
+	u32 memory_us = losses_window_us(rate);
+	u64 share;
+
+	losses->arrived = count_decayed(losses->arrived, elapsed_us, memory_us) +
+			  (arrived << POINT);
+	losses->lost = count_decayed(losses->lost, elapsed_us, memory_us) + (lost << POINT);
+	if (!lost || losses->lost <= HANDFUL << POINT)
+		return 0;
+	share = div_u64((u64)(losses->lost - (HANDFUL << POINT)) * PFLOW_ONE,
+			max_u32(losses->arrived, WINDOW_PACKETS << POINT));
+	return share < PFLOW_ONE ? share : PFLOW_ONE;
+}
+
+/**
+ * pflow_kept_from_running() - does a receiver lose packets for want of CPU?
+ * @kept: whether it did at the last look
+ * @awake: 0..65536, share of the time for which it ran or wanted to
+ * @wait: 0..65536, share of the time for which it waited for the CPU
+ * @shedding: others are shed
+ *
+ * While others are shed for it, it waits less, which says nothing: whether it loses less does.
+ *
+ * Context: any. Return: whether it does.
+ */
+bool pflow_kept_from_running(bool kept, u32 awake, u32 wait, bool shedding)
+{
+	if (awake < PFLOW_AWAKE)
+		return false;
+	return wait >= PFLOW_KEPT_FROM || (shedding && kept);
+}
+
+/**
+ * pflow_slept() - of the time that a receiver did not run, how much it slept, having caught up
+ * @wait: 0..65536, share of the time for which it waited for the CPU
+ * @run: 0..65536, share of the time for which it ran
+ *
+ * Context: any. Return: 0..65536.
+ */
+u32 pflow_slept(u32 wait, u32 run)
+{
+	u32 awake = wait + run;
+
+	if (awake >= PFLOW_ONE)
+		return 0;
+	return div_u64((u64)(PFLOW_ONE - awake) * PFLOW_ONE, PFLOW_ONE - awake + wait);
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * Policy of pf_filter: how much to shed, from whom, and with what probability.
+ * Policy of pf_filter: who is harmed, how much to shed, from whom, and with what probability.
  *
  * Receivers on a CPU stand in order of their level (common/policy.h). A *cut*
  * is a place in that order: receivers below it are held at the floor, the
@@ -17,6 +17,10 @@
 
 #include "../common/policy.h"
 
+#define PFLOW_LOSS_WINDOW_US	50000u		/* losses are counted over so long, or longer */
+#define PFLOW_KEPT_FROM		(PFLOW_ONE / 16)	/* who waits less does not want for CPU */
+#define PFLOW_AWAKE		(PFLOW_ONE / 3)	/* who is awake for less is slow by itself */
+
 /**
  * struct pflow_cut - how far shedding reaches up the order of receivers
  * @level: receivers below are held at the floor
@@ -29,6 +33,18 @@ struct pflow_cut {
 	u16 share;
 };
 
+/**
+ * struct pflow_losses - what a receiver was sent and lost lately
+ * @arrived: packets in the window, in 256ths
+ * @lost: those of them that were lost, in 256ths
+ *
+ * All zero is one that was sent nothing.
+ */
+struct pflow_losses {
+	u32 arrived;
+	u32 lost;
+};
+
 u32 pflow_cut_reach(struct pflow_cut cut, const u16 *levels, unsigned int nr_levels);
 struct pflow_cut pflow_cut_at(u32 reach, const u16 *levels, unsigned int nr_levels);
 u32 pflow_cut_most(const u16 *levels, unsigned int nr_levels);
@@ -37,6 +53,10 @@ bool pflow_stood_long(u32 stood_us);
 bool pflow_worth(u64 dropped, u64 passed);
 u32 pflow_floor(u32 floor, u32 percent, u32 weight, u32 weights, u32 packet_ns);
 u32 pflow_keep(u32 share, u32 rate, u32 top_rate, u32 floor);
+u32 pflow_losses_step(struct pflow_losses *losses, u32 arrived, u32 lost, u32 rate,
+		      u32 elapsed_us);
+bool pflow_kept_from_running(bool kept, u32 awake, u32 wait, bool shedding);
+u32 pflow_slept(u32 wait, u32 run);
 
 /**
  * pflow_cut_share() - how much of a receiver's excess is shed

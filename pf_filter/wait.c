@@ -88,7 +88,7 @@ static bool thread_waiting_tells(const struct pflow_thread *thread)
 {
 	return pflow_lately(READ_ONCE(thread->streams_at)) ||
 	       (pflow_within(READ_ONCE(thread->late_at), PFLOW_LATE_SEEN) &&
-		thread_awake_share(thread) >= AWAKE);
+		thread_awake_share(thread) >= PFLOW_AWAKE);
 }
 
 static void harm_weigh_waits(struct harm *worst, const struct usage *usage,
@@ -107,7 +107,7 @@ static void harm_weigh_waits(struct harm *worst, const struct usage *usage,
 		    level <= cut.level || !thread_waiting_tells(thread))
 			continue;
 		/* Idle moments in between are none that it could use. */
-		if (wait > KEPT_FROM && harm_can_be_helped(order, cut, level))
+		if (wait > PFLOW_KEPT_FROM && harm_can_be_helped(order, cut, level))
 			worst->spare = 0;
 		/* What all may have at the floor is not to be saved. */
 		if (harm_note_wait(usage, order, cut, level, wait))

@@ -10,6 +10,7 @@ UNTOUCHED_FOR_OTHERS = "vm/test_untouched_for_others.py::"
 UNTOUCHED_ODD = "vm/test_untouched_odd.py::"
 OVERLOAD = "vm/test_overload.py::"
 HARM = "vm/test_harm.py::"
+HARM_POLICY = "unit/test_harm_policy.py::"
 MOVED = "vm/test_containers.py::test_who_has_moved_gets_every_packet"
 
 MUTANTS = [
@@ -256,23 +257,30 @@ MUTANTS = [
     Mutant(
         "a slow reader is harmed",
         "pf_filter/loss.c",
-        "if (min(thread_awake_share(thread), READ_ONCE(victim->awake)) < AWAKE)",
-        "if (!READ_ONCE(victim->awake))",
+        "awake = min(thread_awake_share(thread), READ_ONCE(victim->awake));",
+        "awake = READ_ONCE(victim->awake) ? PFLOW_ONE : 0;",
         HARM + "test_nobody_is_shed_for_a_slow_reader",
     ),
     Mutant(
         "who waits no longer is helped",
         "pf_filter/loss.c",
-        "((cut.level || cut.share) && READ_ONCE(victim->shed_for));",
-        "READ_ONCE(victim->level) > U16_MAX;",
+        "cut.level || cut.share);\n\tWRITE_ONCE(victim->shed_for, kept);",
+        "false);\n\tWRITE_ONCE(victim->shed_for, kept);",
         HARM + "test_nobody_is_shed_for_who_computes",
     ),
     Mutant(
         "what few packets lose fades at once",
-        "pf_filter/loss.c",
+        "pf_filter/policy.c",
         "#define POINT		8",
         "#define POINT		4",
-        HARM + "test_a_few_lost_packets_a_second_count_where_few_come",
+        HARM_POLICY + "test_a_few_lost_packets_a_second_count_where_few_come",
+    ),
+    Mutant(
+        "what was lost is never forgotten",
+        "pf_filter/policy.c",
+        "return count - min_u32(count, part + 1);",
+        "return count - min_u32(count, part);",
+        HARM_POLICY + "test_what_was_lost_is_forgotten",
     ),
     Mutant(
         "trails outlive a change of routes",

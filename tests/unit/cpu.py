@@ -18,6 +18,7 @@ from unit.policy import (
     NICE,
     ONE,
     Cut,
+    Losses,
     Tick,
     Trial,
     cut_at,
@@ -25,9 +26,12 @@ from unit.policy import (
     cut_reach,
     cut_share,
     keep,
+    kept_from_running,
     level,
+    losses_step,
     rank,
     rate_update,
+    slept,
     trial_step,
 )
 
@@ -41,10 +45,7 @@ WEIGHTS = {0: 1024, 5: 335, 10: 110}
 FLOOR = 100
 
 BEARABLE = ONE // 200
-WINDOW_US, WINDOW_MOST_US, WINDOW_PACKETS, HANDFUL, POINT = 50_000, 2_000_000, 64, 2, 8
-KEPT_FROM = ONE // 16
 IDLE_ENOUGH = ONE // 8
-AWAKE = 1 / 3
 MEMORY_US = 50_000
 HOLD_US = 5 * SECOND
 IN_USE_US = SECOND // 2
@@ -86,35 +87,30 @@ class Socket:
     waited: float = 0
 
 
-def decayed(count: int, memory_us: int) -> int:
-    return count - min(count, count * min(TICK_US, memory_us) // memory_us + 1)
-
-
 @dataclass
 class Victim:
-    """struct victim, and victim_count_loss()."""
+    """struct victim, and what is done with it in a tick; how long it is awake is left out."""
 
     arrived_seen: int
     lost_seen: int
     lost_us: float
-    arrived: int = 0
-    lost: int = 0
+    losses: Losses = field(default_factory=Losses)
+    shed_for: bool = False
 
     def loss(self, socket: Socket, now_us: float) -> int:
-        per_packets = WINDOW_PACKETS * SECOND // socket.rate if socket.rate else WINDOW_MOST_US
-        memory_us = min(max(per_packets, WINDOW_US), WINDOW_MOST_US)
         arrived = int(socket.arrived) - self.arrived_seen
         lost = int(socket.lost) - self.lost_seen
         self.arrived_seen += arrived
         self.lost_seen += lost
-        self.arrived = decayed(self.arrived, memory_us) + (arrived << POINT)
-        self.lost = decayed(self.lost, memory_us) + (lost << POINT)
         if lost:
             self.lost_us = now_us
-        if not lost or self.lost <= HANDFUL << POINT:
-            return 0
-        whole = max(self.arrived, WINDOW_PACKETS << POINT)
-        return min(ONE, (self.lost - (HANDFUL << POINT)) * ONE // whole)
+        return losses_step(self.losses, arrived, lost, socket.rate, TICK_US)
+
+    def must_be_shed_for(self, socket: Socket, cut: Cut) -> bool:
+        wait, run = round(socket.wait * ONE), round(socket.run * ONE)
+        awake = min(wait + run, ONE)
+        self.shed_for = kept_from_running(self.shed_for, awake, wait, cut != Cut())
+        return self.shed_for
 
 
 @dataclass
@@ -225,12 +221,6 @@ class Cpu:
                 socket.waited += 1 - got[who] / whole
         return max(left, 0.0) / whole
 
-    def slept(self, socket: Socket) -> int:
-        awake = socket.run + socket.wait
-        if awake >= 1:
-            return 0
-        return int((1 - awake) / (1 - awake + socket.wait) * ONE)
-
     def worst(self, levels: list[int], now_us: float) -> tuple[int, int, int]:
         """harm_weigh_losses(): share and level of the most important harmed; time to spare."""
         share, of, spare = 0, 0, ONE
@@ -238,13 +228,13 @@ class Cpu:
         for who, victim in list(self.victims.items()):
             mine, socket = self.receivers[who].level, self.sockets[who]
             loss = victim.loss(socket, now_us)
+            kept = victim.must_be_shed_for(socket, self.cut)
             if now_us - victim.lost_us > HOLD_US:
                 del self.victims[who]
             if mine <= self.cut.level or not levels or levels[0] >= mine & ~1:
                 continue
             lasting = True
-            spare = min(spare, self.slept(socket))
-            kept = socket.wait * ONE >= KEPT_FROM and socket.wait + socket.run >= AWAKE
+            spare = min(spare, slept(round(socket.wait * ONE), round(socket.run * ONE)))
             if loss > BEARABLE and mine > of and kept:
                 share, of = loss, mine
         return share, of, spare if lasting else self.idle

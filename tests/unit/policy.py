@@ -38,6 +38,14 @@ class _Cut(ctypes.Structure):
     _fields_ = (("level", ctypes.c_uint16), ("share", ctypes.c_uint16))
 
 
+class Losses(ctypes.Structure):
+    """What a receiver was sent and lost lately: struct pflow_losses."""
+
+    arrived: int
+    lost: int
+    _fields_ = tuple((name, ctypes.c_uint32) for name in ("arrived", "lost"))
+
+
 class Trial(ctypes.Structure):
     """A measure on trial: struct pflow_trial."""
 
@@ -109,9 +117,9 @@ def library() -> ctypes.CDLL:
     built.level.restype = ctypes.c_uint16
     for name in ("pflow_rate_update", "cut_share", "pflow_keep", "pflow_floor", "pflow_cut_reach"):
         getattr(built, name).restype = ctypes.c_uint32
-    for name in ("pflow_cut_most", "pflow_stood_step"):
+    for name in ("pflow_cut_most", "pflow_stood_step", "pflow_losses_step", "pflow_slept"):
         getattr(built, name).restype = ctypes.c_uint32
-    for name in ("pflow_stood_long", "pflow_worth", "pflow_fills"):
+    for name in ("pflow_stood_long", "pflow_worth", "pflow_fills", "pflow_kept_from_running"):
         getattr(built, name).restype = ctypes.c_bool
     built.pflow_cut_at.restype = _Cut
     built.pflow_trial_step.restype = None
@@ -194,6 +202,21 @@ def keep(share: int, rate: int, top_rate: int, floor: int) -> int:
 def floor_of(floor: int, percent: int, weight: int, weights: int, packet_ns: int) -> int:
     words = (ctypes.c_uint32(word) for word in (floor, percent, weight, weights, packet_ns))
     return int(library().pflow_floor(*words))
+
+
+def losses_step(losses: Losses, arrived: int, lost: int, rate: int, elapsed_us: int) -> int:
+    """Move what is counted itself; the share that is lost."""
+    words = _words(arrived, lost, rate, elapsed_us)
+    return int(library().pflow_losses_step(ctypes.byref(losses), *words))
+
+
+def kept_from_running(kept: bool, awake: int, wait: int, shedding: bool) -> bool:
+    flags, words = (ctypes.c_bool(kept), ctypes.c_bool(shedding)), _words(awake, wait)
+    return bool(library().pflow_kept_from_running(flags[0], *words, flags[1]))
+
+
+def slept(wait: int, run: int) -> int:
+    return int(library().pflow_slept(*_words(wait, run)))
 
 
 def fills(waiting: int, size: int, threshold: int) -> bool:

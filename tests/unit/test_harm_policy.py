@@ -1,0 +1,146 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Who is harmed: what a receiver loses, and whether for want of CPU."""
+
+import math
+
+from hypothesis import given
+from hypothesis import strategies as st
+from unit.policy import (
+    ONE,
+    Losses,
+    kept_from_running,
+    losses_step,
+    slept,
+    stood_long,
+    stood_step,
+)
+
+SECOND = 1_000_000
+TICK_US = 12_000
+WINDOW_US, WINDOW_MOST_US, WINDOW_PACKETS = 50_000, 2_000_000, 64
+POINT = 256
+BEARABLE = ONE // 200
+STOOD_LONG_US = 250_000
+
+words = st.integers(0, 2**32 - 1)
+shares = st.integers(0, ONE)
+rates = st.integers(0, 1_000_000)
+apart = st.integers(5_000, 100_000)
+# What came in an interval, and how many of those were lost.
+counts = st.tuples(st.integers(0, 10_000), st.integers(0, 10_000)).map(
+    lambda both: (max(both), min(both))
+)
+histories = st.lists(st.tuples(counts, rates, apart), max_size=40)
+
+
+def window_us(rate: int) -> int:
+    return min(max(WINDOW_PACKETS * SECOND // rate, WINDOW_US) if rate else ONE**2, WINDOW_MOST_US)
+
+
+def counted(history: list[tuple[tuple[int, int], int, int]]) -> Losses:
+    losses = Losses()
+    for (arrived, lost), rate, elapsed_us in history:
+        losses_step(losses, arrived, lost, rate, elapsed_us)
+    return losses
+
+
+@given(histories, counts, rates, apart)
+def test_no_more_is_lost_than_arrived(
+    history: list[tuple[tuple[int, int], int, int]], count: tuple[int, int], rate: int, us: int
+) -> None:
+    losses = counted(history)
+    share = losses_step(losses, *count, rate, us)
+    arrived = count[0] + sum(arrived for (arrived, _), _, _ in history)
+    lost = count[1] + sum(lost for (_, lost), _, _ in history)
+    assert losses.lost <= losses.arrived <= POINT * arrived
+    assert losses.lost <= POINT * lost
+    assert share * max(losses.arrived, WINDOW_PACKETS * POINT) <= ONE * losses.lost
+
+
+@given(histories, counts, rates, apart)
+def test_who_loses_nothing_now_is_not_harmed(
+    history: list[tuple[tuple[int, int], int, int]], count: tuple[int, int], rate: int, us: int
+) -> None:
+    assert losses_step(counted(history), count[0], 0, rate, us) == 0
+
+
+@given(histories, rates, apart)
+def test_what_was_lost_is_forgotten(
+    history: list[tuple[tuple[int, int], int, int]], rate: int, us: int
+) -> None:
+    losses = counted(history)
+    windows = window_us(rate) / us
+    for _ in range(math.ceil(max(windows, 1) * (math.log(losses.arrived + 1) + 1)) + 1):
+        before = losses.lost
+        losses_step(losses, 0, 0, rate, us)
+        assert losses.lost < before or before == 0
+    assert losses.arrived == losses.lost == 0
+
+
+@given(st.integers(0, 2), st.integers(0, 10_000), rates, apart)
+def test_a_handful_moves_nothing(lost: int, others: int, rate: int, us: int) -> None:
+    assert losses_step(Losses(), lost + others, lost, rate, us) == 0
+
+
+def lost_by(rate: int, part: float, seconds: float = 10) -> int:
+    """The most that a receiver is found to lose of what it is sent evenly, in ticks to the end."""
+    losses, found, sent, gone = Losses(), 0, 0, 0
+    for tick in range(1, round(seconds * SECOND / TICK_US)):
+        arrived = int(rate * tick * TICK_US / SECOND)
+        lost = int(arrived * part)
+        share = losses_step(losses, arrived - sent, lost - gone, rate, TICK_US)
+        sent, gone = arrived, lost
+        if tick * TICK_US > (seconds - 2) * SECOND:
+            found = max(found, share)
+    return found
+
+
+@given(st.integers(5_000, 1_000_000), st.floats(0.05, 1))
+def test_a_steady_loss_is_found_as_it_is(rate: int, part: float) -> None:
+    handful = 2 / (rate * WINDOW_US / SECOND)
+    rounding = 2 / (rate * TICK_US / SECOND)
+    assert part - handful - rounding <= lost_by(rate, part) / ONE <= part + rounding
+
+
+def test_a_few_lost_packets_a_second_count_where_few_come() -> None:
+    assert lost_by(50, 0.1) > 2 * BEARABLE
+    assert lost_by(30, 0.01) == 0
+
+
+@given(st.booleans(), shares, shares, st.booleans())
+def test_who_sleeps_is_slow_by_itself(kept: bool, awake: int, wait: int, shedding: bool) -> None:
+    assert not kept_from_running(kept, awake // 3 - 1 if awake > 2 else 0, wait, shedding)
+
+
+@given(st.booleans(), shares, shares, st.booleans())
+def test_who_waits_or_did_before_others_were_shed_is_kept_from_running(
+    kept: bool, awake: int, wait: int, shedding: bool
+) -> None:
+    now = kept_from_running(kept, awake, wait, shedding)
+    if 3 * awake >= ONE:
+        assert now == (16 * wait >= ONE or (kept and shedding))
+    assert kept_from_running(now, awake, wait, True) == now
+
+
+@given(shares, shares, shares)
+def test_who_waits_longer_slept_less(run: int, a: int, b: int) -> None:
+    more, less = slept(max(a, b), run), slept(min(a, b), run)
+    assert more <= less <= ONE
+    assert slept(0, run) == (ONE if run < ONE else 0)
+    assert slept(ONE - run, run) == 0
+
+
+@given(apart)
+def test_a_queue_that_stands_is_found_and_one_that_stood_released(us: int) -> None:
+    stood = ticks = 0
+    while not stood_long(stood):
+        stood, ticks = stood_step(stood, True, us), ticks + 1
+    assert ticks == math.ceil(STOOD_LONG_US / us)
+    for _ in range(ticks):
+        stood = stood_step(stood, True, us)
+    for _ in range(math.ceil(8 * STOOD_LONG_US / us) + 1):
+        stood = stood_step(stood, False, us)
+    assert not stood_long(stood)
+    for _ in range(math.ceil(8 * STOOD_LONG_US / us)):
+        stood = stood_step(stood, False, us)
+    assert stood == 0
