@@ -244,7 +244,7 @@ static u32 control_take_idle(struct control *control, int cpu, u32 elapsed_us)
 	u32 idle = div_u64((u64)clock_step_us(idle_us - control->idle_us, elapsed_us) * PFLOW_ONE,
 			   elapsed_us);
 
-	WRITE_ONCE(control->idle, mean_step(control->idle, idle));
+	WRITE_ONCE(control->idle, pflow_mean_step(control->idle, idle));
 	control->idle_us = idle_us;
 	if (control->idle >= IDLE_ENOUGH)
 		harm_note_idle(cpu);

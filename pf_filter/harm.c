@@ -110,12 +110,6 @@ static u32 time_share_of(u64 part_ns, u32 whole_us)
 		     PFLOW_ONE);
 }
 
-/* A decaying mean: a quarter of it is the last sample. */
-static u32 mean_step(u32 mean, u32 sample)
-{
-	return mean - mean / 4 + sample / 4;
-}
-
 static u32 thread_awake_share(const struct pflow_thread *thread)
 {
 	return min(READ_ONCE(thread->wait) + READ_ONCE(thread->run), PFLOW_ONE);

@@ -7,6 +7,8 @@
 #define WORTH		8		/* one in so many: about what looking costs, in drops */
 #define PFLOW_FLOOR_MOST	1000000u
 #define FEW		256		/* packets that cost nothing to speak of */
+#define STANDS		(PFLOW_ONE / 8 * 7)	/* the CPU was busy all the time, or nearly so */
+#define SERVED_FADES	128		/* intervals: who is sent less is not harmed for longer */
 #define SECOND_US	1000000u
 #define WINDOW_MOST_US	(2 * SECOND_US)
 #define WINDOW_PACKETS	64u
@@ -124,6 +126,64 @@ u32 pflow_stood_step(u32 stood_us, bool stands, u32 elapsed_us)
 bool pflow_stood_long(u32 stood_us)
 {
 	return stood_us >= STOOD_LONG_US;
+}
+
+/*
+ * How long the CPU takes for a packet, as far as it has no time to spare: while the queue does not
+ * stand, it waits for packets and that tells nothing.
+ */
+static void queue_note_packet_ns(struct pflow_queue *queue, const struct pflow_queue_tick *tick)
+{
+	u64 ns = div_u64((u64)tick->elapsed_us * 1000, max_u32(tick->polled, 1));
+	u32 packet_ns = ns < U32_MAX ? ns : U32_MAX;
+
+	if (tick->standing < STANDS)
+		return;
+	if (queue->packet_ns)
+		packet_ns = pflow_mean_step(queue->packet_ns, packet_ns);
+	queue->packet_ns = packet_ns;
+	if (!tick->shedding)
+		queue->unshed_ns = packet_ns;
+}
+
+/*
+ * What the most important receiver lacks of the packets that it once had, 0..65536. That is known
+ * as soon as others have been shed for it as far as can be: then it lacked the least.
+ */
+static u32 queue_served_lacks(struct pflow_queue *queue, const struct pflow_queue_tick *tick)
+{
+	u32 rate = div_u64((u64)tick->passed * SECOND_US, max_u32(tick->elapsed_us, 1));
+
+	queue->served = pflow_mean_step(queue->served, rate);
+	if (!tick->reach)
+		queue->served_most = 0;
+	if (!queue->served_most && (!tick->reach || tick->reach < tick->most))
+		return PFLOW_ONE;
+	queue->served_most -= queue->served_most / SERVED_FADES;
+	queue->served_most = max_u32(max_u32(queue->served_most, queue->served), 1);
+	return PFLOW_ONE - div_u64((u64)queue->served * PFLOW_ONE, queue->served_most);
+}
+
+/**
+ * pflow_queue_step() - how much harm a receive queue does that stands
+ * @queue: what is known of it; moved on
+ * @tick: what the last interval saw
+ *
+ * It loses what the CPU has no time for. How many packets that are is often known to nobody in
+ * the guest. But shedding helps by as much as it makes packets cheaper, and no more than the most
+ * important receiver lacks.
+ *
+ * Context: any. Return: 0..65536, of the time.
+ */
+u32 pflow_queue_step(struct pflow_queue *queue, const struct pflow_queue_tick *tick)
+{
+	u32 lacks = queue_served_lacks(queue, tick);
+	u32 harm = tick->standing;
+
+	queue_note_packet_ns(queue, tick);
+	if (queue->unshed_ns && queue->packet_ns < queue->unshed_ns)
+		harm = div_u64((u64)harm * queue->packet_ns, queue->unshed_ns);
+	return min_u32(harm, lacks);
 }
 
 /**

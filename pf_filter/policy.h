@@ -45,11 +45,61 @@ struct pflow_losses {
 	u32 lost;
 };
 
+/**
+ * struct pflow_queue - what shedding has made of a receive queue that stands
+ * @packet_ns: how long the CPU takes for a packet of it while it stands, a decaying mean; 0: it
+ *	has not stood yet
+ * @unshed_ns: the same when nobody was shed
+ * @served: packets/s of the most important receivers served here, a decaying mean
+ * @served_most: the most that was lately, while others are shed; 0: not known
+ *
+ * All zero is a queue that has not stood yet.
+ */
+struct pflow_queue {
+	u32 packet_ns;
+	u32 unshed_ns;
+	u32 served;
+	u32 served_most;
+};
+
+/**
+ * struct pflow_queue_tick - what one interval saw of it
+ * @standing: 0..65536, share of time for which it stood
+ * @polled: packets that were taken from it
+ * @passed: packets that the most important receivers served here were let through
+ * @shedding: somebody is shed
+ * @reach: how far the cut reaches, see pflow_cut_reach()
+ * @most: how far it may reach for those receivers
+ * @elapsed_us: length of the interval, microseconds
+ */
+struct pflow_queue_tick {
+	u32 standing;
+	u32 polled;
+	u32 passed;
+	bool shedding;
+	u32 reach;
+	u32 most;
+	u32 elapsed_us;
+};
+
+/**
+ * pflow_mean_step() - a decaying mean
+ * @mean: so far
+ * @sample: the next
+ *
+ * Context: any. Return: the mean, a quarter of it @sample.
+ */
+static inline u32 pflow_mean_step(u32 mean, u32 sample)
+{
+	return mean - mean / 4 + sample / 4;
+}
+
 u32 pflow_cut_reach(struct pflow_cut cut, const u16 *levels, unsigned int nr_levels);
 struct pflow_cut pflow_cut_at(u32 reach, const u16 *levels, unsigned int nr_levels);
 u32 pflow_cut_most(const u16 *levels, unsigned int nr_levels);
 u32 pflow_stood_step(u32 stood_us, bool stands, u32 elapsed_us);
 bool pflow_stood_long(u32 stood_us);
+u32 pflow_queue_step(struct pflow_queue *queue, const struct pflow_queue_tick *tick);
 bool pflow_worth(u64 dropped, u64 passed);
 u32 pflow_floor(u32 floor, u32 percent, u32 weight, u32 weights, u32 packet_ns);
 u32 pflow_keep(u32 share, u32 rate, u32 top_rate, u32 floor);

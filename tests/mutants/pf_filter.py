@@ -283,6 +283,20 @@ MUTANTS = [
         HARM_POLICY + "test_what_was_lost_is_forgotten",
     ),
     Mutant(
+        "a queue that waits for packets tells what they cost",
+        "pf_filter/policy.c",
+        "if (tick->standing < STANDS)",
+        "if (0)",
+        HARM_POLICY + "test_a_queue_harms_by_what_its_packets_cost",
+    ),
+    Mutant(
+        "whom a queue once served well it harms for ever",
+        "pf_filter/policy.c",
+        "queue->served_most -= queue->served_most / SERVED_FADES;",
+        "",
+        HARM_POLICY + "test_a_queue_harms_until_the_first_gets_what_it_had",
+    ),
+    Mutant(
         "trails outlive a change of routes",
         "pf_filter/follow.c",
         "if (trail->routes != routes) {",

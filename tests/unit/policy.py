@@ -46,6 +46,39 @@ class Losses(ctypes.Structure):
     _fields_ = tuple((name, ctypes.c_uint32) for name in ("arrived", "lost"))
 
 
+class Queue(ctypes.Structure):
+    """What shedding has made of a receive queue that stands: struct pflow_queue."""
+
+    packet_ns: int
+    unshed_ns: int
+    served: int
+    served_most: int
+    _fields_ = tuple(
+        (name, ctypes.c_uint32) for name in ("packet_ns", "unshed_ns", "served", "served_most")
+    )
+
+
+class QueueTick(ctypes.Structure):
+    """What one interval saw of it: struct pflow_queue_tick."""
+
+    standing: int
+    polled: int
+    passed: int
+    shedding: bool
+    reach: int
+    most: int
+    elapsed_us: int
+    _fields_ = (
+        ("standing", ctypes.c_uint32),
+        ("polled", ctypes.c_uint32),
+        ("passed", ctypes.c_uint32),
+        ("shedding", ctypes.c_bool),
+        ("reach", ctypes.c_uint32),
+        ("most", ctypes.c_uint32),
+        ("elapsed_us", ctypes.c_uint32),
+    )
+
+
 class Trial(ctypes.Structure):
     """A measure on trial: struct pflow_trial."""
 
@@ -117,8 +150,8 @@ def library() -> ctypes.CDLL:
     built.level.restype = ctypes.c_uint16
     for name in ("pflow_rate_update", "cut_share", "pflow_keep", "pflow_floor", "pflow_cut_reach"):
         getattr(built, name).restype = ctypes.c_uint32
-    for name in ("pflow_cut_most", "pflow_stood_step", "pflow_losses_step", "pflow_slept"):
-        getattr(built, name).restype = ctypes.c_uint32
+    for name in ("cut_most", "stood_step", "queue_step", "losses_step", "slept"):
+        getattr(built, f"pflow_{name}").restype = ctypes.c_uint32
     for name in ("pflow_stood_long", "pflow_worth", "pflow_fills", "pflow_kept_from_running"):
         getattr(built, name).restype = ctypes.c_bool
     built.pflow_cut_at.restype = _Cut
@@ -202,6 +235,11 @@ def keep(share: int, rate: int, top_rate: int, floor: int) -> int:
 def floor_of(floor: int, percent: int, weight: int, weights: int, packet_ns: int) -> int:
     words = (ctypes.c_uint32(word) for word in (floor, percent, weight, weights, packet_ns))
     return int(library().pflow_floor(*words))
+
+
+def queue_step(queue: Queue, tick: QueueTick) -> int:
+    """Move what is known of it itself; the harm."""
+    return int(library().pflow_queue_step(ctypes.byref(queue), ctypes.byref(tick)))
 
 
 def losses_step(losses: Losses, arrived: int, lost: int, rate: int, elapsed_us: int) -> int:
