@@ -74,9 +74,8 @@ enum refusal {
  * @full_ticks: ticks in a row in which the buffer was over the threshold
  * @other_ticks: ticks in a row in which somebody else received on the socket
  * @trial: whether the boost helps, see trial.c
- * @lost: packets a second that the socket loses, a decaying mean
- * @lost_seen: its counter at the last tick
- * @share: of a CPU that the thread takes, 0..65536, a decaying mean
+ * @service: what the thread gets
+ * @lost_seen: the socket's counter of lost packets at the last tick
  * @took_ns: CPU time that it took since the last tick
  * @asking: it was taken back for a moment to find out
  * @vain_until: stamp of when it may be tried again; 0: it may be
@@ -103,9 +102,8 @@ struct slot {
 	unsigned int full_ticks;
 	unsigned int other_ticks;
 	struct pflow_trial trial;
-	u32 lost;
+	struct pflow_service service;
 	u32 lost_seen;
-	u32 share;
 	u64 took_ns;
 	bool asking;
 	u32 vain_until;

@@ -19,11 +19,6 @@
 #include "../common/compat/compat.h"
 #include "slots.h"
 
-#define MEAN	8	/* ticks: of 80 ms without the boost two thirds show */
-#define STREAM	100	/* what it is taken to lose */
-#define WAITS	(PFLOW_ONE / 4)	/* of the time; who sleeps and is slow by itself waits for less */
-#define IDLE	MEAN	/* of PFLOW_ONE of a CPU; a mean of whole numbers never gets to 0 */
-
 /* Packets lost so far. */
 static u32 slot_lost(const struct slot *slot)
 {
@@ -38,49 +33,23 @@ static u32 slot_lost(const struct slot *slot)
 	return pflow_sk_drops(sk);
 }
 
-/* For how much more of the time than anybody does now and then a thread waits for a CPU. */
-static u32 slot_waits(const struct slot *slot)
-{
-	const struct pflow_thread *thread = pflow_thread_find(slot->pid);
-	u32 wait = thread ? READ_ONCE(thread->wait) : 0;
-
-	return wait > WAITS ? wait - WAITS : 0;
-}
-
-/*
- * A number on which an eighth more loss, an eighth less CPU, and a thirtieth of the time more to
- * wait make the same difference.
- */
 static u32 slot_harm(const struct slot *slot)
 {
-	u64 lost = slot->sk->sk_protocol == IPPROTO_TCP ? STREAM : slot->lost;
+	const struct pflow_thread *thread = pflow_thread_find(slot->pid);
 
-	lost *= PFLOW_ONE + 4 * slot_waits(slot);
-	return min_t(u64, div_u64(lost, slot->share + 1), U32_MAX);
-}
-
-static u32 ticks_mean(u32 before, u32 now)
-{
-	return before + (s32)(now - before) / MEAN;
-}
-
-static u32 rate_of(u64 number, u32 elapsed_us)
-{
-	return min_t(u64, div_u64(number, max(elapsed_us, 1U)), S32_MAX);
+	return pflow_service_harm(&slot->service, slot->sk->sk_protocol == IPPROTO_TCP,
+				  thread ? READ_ONCE(thread->wait) : 0);
 }
 
 static void slot_step_trial(struct slot *slot, bool full, u32 elapsed_us)
 {
 	struct pflow_trial_tick tick = { .most = PFLOW_ONE, .elapsed_us = elapsed_us };
 	u32 lost = slot_lost(slot);
-	u64 took_us = div_u64(slot->took_ns, NSEC_PER_USEC);
 
-	slot->lost = ticks_mean(slot->lost,
-				rate_of((u64)(lost - slot->lost_seen) * USEC_PER_SEC, elapsed_us));
-	slot->share = ticks_mean(slot->share, rate_of(took_us * PFLOW_ONE, elapsed_us));
+	pflow_service_step(&slot->service, lost - slot->lost_seen,
+			   div_u64(slot->took_ns, NSEC_PER_USEC), elapsed_us);
 	slot->lost_seen = lost;
-	/* Who does not run waits for something else. */
-	tick.harm = full && slot->share > IDLE ? slot_harm(slot) : 0;
+	tick.harm = full ? slot_harm(slot) : 0;
 	pflow_trial_step(&slot->trial, &tick);
 }
 
@@ -100,8 +69,7 @@ void trial_begin(struct slot *slot)
 	slot->trial.reach = PFLOW_ONE;
 	slot->trial.limit_us = 0;
 	slot->trial.asking_us = 0;
-	slot->lost = 0;
-	slot->share = 0;
+	slot->service = (struct pflow_service){ 0 };
 	slot->lost_seen = slot_lost(slot);
 }
 

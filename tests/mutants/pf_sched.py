@@ -122,4 +122,18 @@ MUTANTS = [
         "levels * (place + 1)",
         "unit/test_sched_policy.py::test_a_boost_never_rises_with_the_place",
     ),
+    Mutant(
+        "who waits longer lacks no more",
+        "pf_sched/policy.c",
+        "harm *= PFLOW_ONE + 4 *",
+        "harm *= PFLOW_ONE + 0 *",
+        "unit/test_service.py::test_an_eighth_is_an_eighth",
+    ),
+    Mutant(
+        "who does not run lacks the CPU",
+        "pf_sched/policy.c",
+        "if (service->share <= IDLE)",
+        "if (0)",
+        "unit/test_service.py::test_who_stops_running_waits_for_something_else",
+    ),
 ]

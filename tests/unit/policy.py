@@ -79,6 +79,14 @@ class QueueTick(ctypes.Structure):
     )
 
 
+class Service(ctypes.Structure):
+    """What a receiver gets: struct pflow_service."""
+
+    lost: int
+    share: int
+    _fields_ = tuple((name, ctypes.c_uint32) for name in ("lost", "share"))
+
+
 class Trial(ctypes.Structure):
     """A measure on trial: struct pflow_trial."""
 
@@ -155,9 +163,11 @@ def library() -> ctypes.CDLL:
     for name in ("pflow_stood_long", "pflow_worth", "pflow_fills", "pflow_kept_from_running"):
         getattr(built, name).restype = ctypes.c_bool
     built.pflow_cut_at.restype = _Cut
-    built.pflow_trial_step.restype = None
+    for name in ("pflow_trial_step", "pflow_service_step"):
+        getattr(built, name).restype = None
     for name in ("pflow_elect_most", "pflow_boost_levels", "pflow_place"):
         getattr(built, name).restype = ctypes.c_uint
+    built.pflow_service_harm.restype = ctypes.c_uint32
     built.pflow_budget_step.restype = ctypes.c_int32
     for name in ("most", "in_time", "threshold", "grown", "shrunk", "unused"):
         getattr(built, f"pflow_size_{name}").restype = ctypes.c_uint32
@@ -286,6 +296,17 @@ def place(ranks: Sequence[int], rank: int) -> int:
 def budget_step(budget_us: int, used_us: int, elapsed_us: int, cap: int) -> int:
     words = ctypes.c_uint32(used_us), ctypes.c_uint32(elapsed_us), ctypes.c_uint(cap)
     return int(library().pflow_budget_step(ctypes.c_int32(budget_us), *words))
+
+
+def service_step(service: Service, lost: int, took_us: int, elapsed_us: int) -> None:
+    """Move what is known of it itself."""
+    words = ctypes.c_uint32(lost), ctypes.c_uint64(took_us), ctypes.c_uint32(elapsed_us)
+    library().pflow_service_step(ctypes.byref(service), *words)
+
+
+def service_harm(service: Service, stream: bool, wait: int) -> int:
+    words = ctypes.c_bool(stream), ctypes.c_uint32(wait)
+    return int(library().pflow_service_harm(ctypes.byref(service), *words))
 
 
 def _words(*values: int) -> tuple[ctypes.c_uint32, ...]:

@@ -4,3 +4,4 @@
 
 #define U16_MAX UINT16_MAX
 #define U32_MAX UINT32_MAX
+#define S32_MAX INT32_MAX
