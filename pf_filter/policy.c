@@ -130,14 +130,14 @@ bool pflow_stood_long(u32 stood_us)
 
 /*
  * How long the CPU takes for a packet, as far as it has no time to spare: while the queue does not
- * stand, it waits for packets and that tells nothing.
+ * stand, or after it has lost some in a burst, the CPU waits for packets and that tells nothing.
  */
 static void queue_note_packet_ns(struct pflow_queue *queue, const struct pflow_queue_tick *tick)
 {
 	u64 ns = div_u64((u64)tick->elapsed_us * 1000, max_u32(tick->polled, 1));
 	u32 packet_ns = ns < U32_MAX ? ns : U32_MAX;
 
-	if (tick->standing < STANDS)
+	if (tick->standing < STANDS || tick->idle > PFLOW_ONE - STANDS)
 		return;
 	if (queue->packet_ns)
 		packet_ns = pflow_mean_step(queue->packet_ns, packet_ns);
@@ -159,7 +159,7 @@ static u32 queue_served_lacks(struct pflow_queue *queue, const struct pflow_queu
 		queue->served_most = 0;
 	if (!queue->served_most && (!tick->reach || tick->reach < tick->most))
 		return PFLOW_ONE;
-	queue->served_most -= queue->served_most / SERVED_FADES;
+	queue->served_most -= (queue->served_most + SERVED_FADES - 1) / SERVED_FADES;
 	queue->served_most = max_u32(max_u32(queue->served_most, queue->served), 1);
 	return PFLOW_ONE - div_u64((u64)queue->served * PFLOW_ONE, queue->served_most);
 }

@@ -65,6 +65,7 @@ struct pflow_queue {
 /**
  * struct pflow_queue_tick - what one interval saw of it
  * @standing: 0..65536, share of time for which it stood
+ * @idle: 0..65536, share of time that the CPU had to spare
  * @polled: packets that were taken from it
  * @passed: packets that the most important receivers served here were let through
  * @shedding: somebody is shed
@@ -74,6 +75,7 @@ struct pflow_queue {
  */
 struct pflow_queue_tick {
 	u32 standing;
+	u32 idle;
 	u32 polled;
 	u32 passed;
 	bool shedding;

@@ -48,6 +48,7 @@ static u32 queue_harm(struct queue *queue, const struct usage *usage, const stru
 {
 	const struct pflow_queue_tick seen = {
 		.standing = usage->standing,
+		.idle = usage->idle,
 		.polled = usage->polled,
 		.passed = order_passed(order, level),
 		.shedding = cut.level || cut.share,

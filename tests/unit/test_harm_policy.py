@@ -152,7 +152,9 @@ def test_a_queue_that_stands_is_found_and_one_that_stood_released(us: int) -> No
 packets = st.integers(0, 100_000)
 reaches = st.integers(0, 40 * ONE)
 queues = st.builds(Queue, words, words, words, words)
-queue_ticks = st.builds(QueueTick, shares, packets, packets, st.booleans(), reaches, reaches, apart)
+queue_ticks = st.builds(
+    QueueTick, shares, shares, packets, packets, st.booleans(), reaches, reaches, apart
+)
 
 
 @given(queues, queue_ticks)
@@ -174,29 +176,32 @@ def queue_after(queue: Queue, tick: QueueTick, times: int) -> int:
 def test_a_queue_harms_by_what_its_packets_cost(polled: int, cheaper: int, standing: int) -> None:
     """Shed for it is no more than helps; the cut does not yet reach as far as it can."""
     queue = Queue()
-    unshed = QueueTick(ONE, polled, 0, False, 0, ONE, TICK_US)
+    unshed = QueueTick(ONE, 0, polled, 0, False, 0, ONE, TICK_US)
     assert queue_after(queue, unshed, 40) == ONE
-    shed = QueueTick(ONE, polled * cheaper, 0, True, ONE // 2, ONE, TICK_US)
+    shed = QueueTick(ONE, 0, polled * cheaper, 0, True, ONE // 2, ONE, TICK_US)
     assert abs(queue_after(queue, shed, 40) * cheaper / ONE - 1) < 0.01
     cost = queue.packet_ns
     # A queue that does not stand waits for packets, which tells nothing of what one costs.
-    calm = QueueTick(min(standing, ONE // 2), 1, 0, True, ONE // 2, ONE, TICK_US)
+    calm = QueueTick(min(standing, ONE // 2), 0, 1, 0, True, ONE // 2, ONE, TICK_US)
     assert queue_after(queue, calm, 40) <= min(standing, ONE // 2)
+    assert queue.packet_ns == cost
+    # Nor does one that has lost some in a burst, while the CPU idles.
+    queue_after(queue, QueueTick(ONE, ONE // 2, 1, 0, False, 0, ONE, TICK_US), 40)
     assert queue.packet_ns == cost
 
 
-@given(st.integers(1_000, 10_000), st.integers(5, 100))
+@given(st.integers(20, 10_000), st.integers(5, 100))
 def test_a_queue_harms_until_the_first_gets_what_it_had(most: int, percent: int) -> None:
     """What it had is forgotten in time, and at once where nobody is shed for it."""
     queue = Queue()
-    shed = QueueTick(ONE, 10_000, most, True, ONE - 1, ONE - 1, TICK_US)
+    shed = QueueTick(ONE, 0, 10_000, most, True, ONE - 1, ONE - 1, TICK_US)
     assert queue_after(queue, shed, 60) == 0
     less = most * percent // 100
-    fewer = QueueTick(ONE, 10_000, less, True, ONE // 2, ONE, TICK_US)
+    fewer = QueueTick(ONE, 0, 10_000, less, True, ONE // 2, ONE, TICK_US)
     lacks = queue_after(queue, fewer, 12)
     assert lacks / ONE <= 1 - less / most + 0.01
     assert lacks / ONE >= 1 - less / most - 0.15
     fades = math.ceil(128 * math.log(most / less)) + 140
     assert queue_after(queue, fewer, fades) < ONE / 100
-    assert queue_after(queue, QueueTick(ONE, 10_000, less, False, 0, ONE, TICK_US), 1) == ONE
+    assert queue_after(queue, QueueTick(ONE, 0, 10_000, less, False, 0, ONE, TICK_US), 1) == ONE
     assert queue.served_most == 0
