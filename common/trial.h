@@ -69,12 +69,13 @@ struct pflow_trial {
 
 /**
  * struct pflow_trial_tick - what one interval saw
- * @harm: 0..65536, share of its time or packets that the worst hit receiver lost
+ * @harm: 0..65536, share of its time or packets that the worst hit receiver lost; or @unbounded
  * @bearable: the same, so much is left alone
  * @spare: 0..65536, share of time that the CPU had to spare
  * @most: how far the measure may reach; 0: there is nothing to be done
  * @elapsed_us: length of the interval, microseconds
  * @level: of that receiver; the larger, the more important
+ * @unbounded: harm is a number, and no share of anything
  */
 struct pflow_trial_tick {
 	u32 harm;
@@ -83,6 +84,7 @@ struct pflow_trial_tick {
 	u32 most;
 	u32 elapsed_us;
 	u32 level;
+	bool unbounded;
 };
 
 void pflow_trial_step(struct pflow_trial *trial, const struct pflow_trial_tick *tick);

@@ -43,7 +43,11 @@ static u32 slot_harm(const struct slot *slot)
 
 static void slot_step_trial(struct slot *slot, bool full, u32 elapsed_us)
 {
-	struct pflow_trial_tick tick = { .most = PFLOW_ONE, .elapsed_us = elapsed_us };
+	struct pflow_trial_tick tick = {
+		.most = PFLOW_ONE,
+		.elapsed_us = elapsed_us,
+		.unbounded = true,
+	};
 	u32 lost = slot_lost(slot);
 
 	pflow_service_step(&slot->service, lost - slot->lost_seen,

@@ -83,12 +83,15 @@ static bool trial_harms_another(const struct pflow_trial *trial,
  * Has the step that was taken back been missed? Who loses little loses clearly more without it;
  * who loses nearly all has clearly less left, while its loss hardly changes.
  */
-static bool trial_step_was_missed(const struct pflow_trial *trial, u32 harm)
+static bool trial_step_was_missed(const struct pflow_trial *trial,
+				  const struct pflow_trial_tick *tick)
 {
 	u32 left_with = less(PFLOW_ONE, trial->with);
-	u32 left = less(PFLOW_ONE, harm);
+	u32 left = less(PFLOW_ONE, tick->harm);
 
-	return harm > trial->with + trial->with / DIFFERENCE ||
+	if (tick->harm > (u64)trial->with + trial->with / DIFFERENCE)
+		return true;
+	return !tick->unbounded &&
 	       left + floored(left_with / DIFFERENCE, DIFFERENCE_LEAST) < left_with;
 }
 
@@ -110,7 +113,7 @@ static void trial_wait_for_answer(struct pflow_trial *trial, const struct pflow_
 		return;
 	trial->asking_us = 0;
 	trial->futile_us = 0;
-	if (trial_step_was_missed(trial, tick->harm)) {
+	if (trial_step_was_missed(trial, tick)) {
 		trial->reach = capped(trial->reach + PFLOW_ONE, tick->most);
 		/* That says nothing of the steps above, which were vain. */
 		if (!trial->limit_us)

@@ -136,4 +136,11 @@ MUTANTS = [
         "if (0)",
         "unit/test_service.py::test_who_stops_running_waits_for_something_else",
     ),
+    Mutant(
+        "how much a receiver lacks is taken for a share",
+        "common/policy/trial.c",
+        "return !tick->unbounded &&",
+        "return",
+        "unit/test_service.py::test_the_trial_tells_by_it_whether_a_boost_helps",
+    ),
 ]

@@ -137,9 +137,15 @@ class Tick(ctypes.Structure):
     most: int
     elapsed_us: int
     level: int
-    _fields_ = tuple(
-        (name, ctypes.c_uint32)
-        for name in ("harm", "bearable", "spare", "most", "elapsed_us", "level")
+    unbounded: bool
+    _fields_ = (
+        ("harm", ctypes.c_uint32),
+        ("bearable", ctypes.c_uint32),
+        ("spare", ctypes.c_uint32),
+        ("most", ctypes.c_uint32),
+        ("elapsed_us", ctypes.c_uint32),
+        ("level", ctypes.c_uint32),
+        ("unbounded", ctypes.c_bool),
     )
 
 
