@@ -56,6 +56,7 @@ struct pflow_thread {
 extern struct pflow_thread pflow_threads[PFLOW_THREADS];
 struct pflow_thread *pflow_thread_find(pid_t pid);
 struct task_struct *pflow_thread_task(const struct pflow_thread *thread);
+bool pflow_task_may_be_placed(struct task_struct *task);
 void pflow_threads_sample(void);
 
 /**

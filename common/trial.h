@@ -43,10 +43,10 @@
  * @futile_us: time for which harm has lasted although it reaches as far as it can
  * @ask_us: it is asked after so much of that whether the last step helps
  * @asking_us: time since the last step was taken back to find out; 0: it is not
- * @with: harm before it was taken back, 0..65536
+ * @with: harm before it was taken back, as in pflow_trial_tick
  * @level: of the receiver for whom it was taken back last
  * @unseen: steps reached so lately that harm does not show yet what they do
- * @worst: harm at its greatest since the measure was last forgotten, 0..65536
+ * @worst: harm at its greatest since the measure was last forgotten, likewise
  *
  * All zero is a measure that was never taken.
  */

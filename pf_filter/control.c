@@ -190,7 +190,7 @@ static u32 clock_step_us(s64 us, u32 most)
 
 /*
  * Those for whom this CPU sheds may have gone to another one, where nobody need be shed for them.
- * Of one that loses packets here and whose thread is not known it is not known whether it has.
+ * A receiver that loses packets here, but whose thread is not known, is taken to be here still.
  */
 static bool control_is_for_nobody(const struct control *control, int cpu)
 {
@@ -214,7 +214,7 @@ static bool control_step_measures(struct control *control, const struct usage *u
 {
 	struct pflow_cut cut = cut_read(&control->cut);
 	struct harm here = { .spare = control->idle }, elsewhere = here;
-	const struct measure *higher;
+	const struct measure *in_force;
 	bool rose;
 
 	harm_weigh_losses(&here, control->victims, usage, order, cut, elapsed_us);
@@ -229,11 +229,12 @@ static bool control_step_measures(struct control *control, const struct usage *u
 	rose = measure_step(&control->here, &here, order,
 			    control_is_for_nobody(control, usage->cpu), elapsed_us);
 	rose |= measure_step(&control->elsewhere, &elsewhere, order, false, elapsed_us);
-	higher = measure_higher(&control->here, &control->elsewhere);
-	control_publish_cut(control, higher);
-	harm_note_shed(control->levels, order, higher->cut);
+	in_force = measure_in_force(&control->here, &control->elsewhere);
+	control_publish_cut(control, in_force);
+	harm_note_shed(control->levels, order, in_force->cut);
 	trace_control(usage, control->idle, control->cut,
-		      higher == &control->here ? &here : &elsewhere, higher->trial.asking_us);
+		      in_force == &control->here ? &here : &elsewhere,
+		      in_force->trial.asking_us);
 	return rose;
 }
 

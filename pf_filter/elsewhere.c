@@ -3,8 +3,9 @@
  * Harm elsewhere. On one CPU a receiver is shed for a more important one, or waits although all
  * below it are shed; on another CPU a less important one is served. The scheduler knows nothing of
  * that. So the first counts as harmed on the other CPU, if it may run there. To shed the less
- * important one lets that CPU idle, and to an idle CPU a receiver goes when it wakes. If none
- * goes, the trial ends this as it ends all that does not help.
+ * important one lets that CPU idle, and to an idle CPU a receiver goes when it wakes
+ * (common/threads/place.c). As long as it idles nobody counts as harmed there. So if none goes, the
+ * less important one is served again.
  *
  * The harm is what the receiver lacks, but at most the time that shedding those below it would
  * give back, as for one that waits (wait.c).
@@ -55,9 +56,9 @@ static void harm_end_tick(void)
  */
 static bool thread_may_come(const struct pflow_thread *thread, int cpu)
 {
-	const struct task_struct *task = pflow_thread_task(thread);
+	struct task_struct *task = pflow_thread_task(thread);
 
-	return task && cpumask_test_cpu(cpu, task->cpus_ptr) &&
+	return task && pflow_task_may_be_placed(task) && cpumask_test_cpu(cpu, task->cpus_ptr) &&
 	       !cpumask_intersects(task->cpus_ptr, &idling);
 }
 
@@ -87,7 +88,7 @@ static void harm_weigh_elsewhere(struct harm *worst, const struct usage *usage,
 
 		if (share < WAIT_BEGINS || !harm_can_be_helped(order, cut, level))
 			continue;
-		share = min(share, shedding_would_save(usage, order, level, begun));
+		share = min(share, shedding_would_save(usage, order, level_beneath(level), begun));
 		if (share > LOSS_BEARABLE && receivers_may_come(level / 2, usage->cpu)) {
 			harm_keep_worst(worst, share, level, FILTER_DROP_HARM);
 			return;

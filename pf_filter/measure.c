@@ -23,8 +23,14 @@ struct measure {
 	bool ceased;
 };
 
-static const struct measure *measure_higher(const struct measure *a, const struct measure *b)
+/*
+ * Which of two measures on a CPU is in force: the higher one. But while one of them asks whether its
+ * last step helps, it is that one, or the other would hide the answer.
+ */
+static const struct measure *measure_in_force(const struct measure *a, const struct measure *b)
 {
+	if (!a->trial.asking_us != !b->trial.asking_us)
+		return a->trial.asking_us ? a : b;
 	if (a->cut.level != b->cut.level)
 		return a->cut.level > b->cut.level ? a : b;
 	return a->cut.share >= b->cut.share ? a : b;

@@ -129,15 +129,15 @@ bool pflow_stood_long(u32 stood_us)
 }
 
 /*
- * How long the CPU takes for a packet, as far as it has no time to spare: while the queue does not
- * stand, or after it has lost some in a burst, the CPU waits for packets and that tells nothing.
+ * How long the CPU takes for a packet. While the queue is not seen to stand, the CPU waits for packets
+ * or does something else, and that tells nothing.
  */
 static void queue_note_packet_ns(struct pflow_queue *queue, const struct pflow_queue_tick *tick)
 {
 	u64 ns = div_u64((u64)tick->elapsed_us * 1000, max_u32(tick->polled, 1));
 	u32 packet_ns = ns < U32_MAX ? ns : U32_MAX;
 
-	if (tick->standing < STANDS || tick->idle > PFLOW_ONE - STANDS)
+	if (tick->seen < STANDS)
 		return;
 	if (queue->packet_ns)
 		packet_ns = pflow_mean_step(queue->packet_ns, packet_ns);

@@ -48,7 +48,7 @@ struct pflow_losses {
 /**
  * struct pflow_queue - what shedding has made of a receive queue that stands
  * @packet_ns: how long the CPU takes for a packet of it while it stands, a decaying mean; 0: it
- *	has not stood yet
+ *	was not seen to stand yet
  * @unshed_ns: the same when nobody was shed
  * @served: packets/s of the most important receivers served here, a decaying mean
  * @served_most: the most that was lately, while others are shed; 0: not known
@@ -65,7 +65,7 @@ struct pflow_queue {
 /**
  * struct pflow_queue_tick - what one interval saw of it
  * @standing: 0..65536, share of time for which it stood
- * @idle: 0..65536, share of time that the CPU had to spare
+ * @seen: the same, but only as far as it was seen to stand, not where it is taken to as it lost
  * @polled: packets that were taken from it
  * @passed: packets that the most important receivers served here were let through
  * @shedding: somebody is shed
@@ -75,7 +75,7 @@ struct pflow_queue {
  */
 struct pflow_queue_tick {
 	u32 standing;
-	u32 idle;
+	u32 seen;
 	u32 polled;
 	u32 passed;
 	bool shedding;

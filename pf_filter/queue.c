@@ -13,6 +13,7 @@
  * @standing_ns: pflow_load.standing_ns at the last tick
  * @lost: pflow_load.lost at the last tick
  * @lost_at: stamp of when it last rose; 0 for not lately
+ * @seen: 0..65536, share of the last tick for which it was seen to stand
  * @stood_us: how long it has stood, see pflow_stood_step()
  * @known: what shedding has made of it so far
  */
@@ -20,6 +21,7 @@ struct queue {
 	u64 standing_ns;
 	u32 lost;
 	u32 lost_at;
+	u32 seen;
 	u32 stood_us;
 	struct pflow_queue known;
 };
@@ -29,18 +31,16 @@ static u32 queue_stands(struct queue *queue, const struct pflow_load *load, u32 
 {
 	u64 standing_ns = READ_ONCE(load->standing_ns);
 	u32 lost = READ_ONCE(load->lost);
-	u32 stands = time_share_of(standing_ns - queue->standing_ns, elapsed_us);
 	u32 now = jiffies;
 
+	queue->seen = time_share_of(standing_ns - queue->standing_ns, elapsed_us);
 	if (lost != queue->lost)
 		queue->lost_at = pflow_stamp(now);
 	else if (queue->lost_at && time_after32(now, queue->lost_at + LOST_FOR))
 		queue->lost_at = 0;
-	if (queue->lost_at)
-		stands = PFLOW_ONE;
 	queue->standing_ns = standing_ns;
 	queue->lost = lost;
-	return stands;
+	return queue->lost_at ? PFLOW_ONE : queue->seen;
 }
 
 static u32 queue_harm(struct queue *queue, const struct usage *usage, const struct order *order,
@@ -48,7 +48,7 @@ static u32 queue_harm(struct queue *queue, const struct usage *usage, const stru
 {
 	const struct pflow_queue_tick seen = {
 		.standing = usage->standing,
-		.idle = usage->idle,
+		.seen = queue->seen,
 		.polled = usage->polled,
 		.passed = order_passed(order, level),
 		.shedding = cut.level || cut.share,

@@ -76,11 +76,20 @@ static unsigned int task_idle_cpu(const struct task_struct *task, unsigned int f
 	return far;
 }
 
-/* By its owner, who also says where it runs; not by pf_sched. */
-static bool task_owns_realtime(struct task_struct *task)
+/**
+ * pflow_task_may_be_placed() - is a thread left to the scheduler's fair class?
+ * @task: it
+ *
+ * Who made a thread real-time also says where it runs. One that pf_sched raised is none.
+ *
+ * Context: RCU read side. Return: whether it is.
+ */
+bool pflow_task_may_be_placed(struct task_struct *task)
 {
-	return rt_task(task) && pflow_task_rank(task) >= PFLOW_RANK_RT_BASE;
+	return READ_ONCE(task->policy) != SCHED_DEADLINE &&
+	       !(rt_task(task) && pflow_task_rank(task) >= PFLOW_RANK_RT_BASE);
 }
+EXPORT_SYMBOL_GPL(pflow_task_may_be_placed);
 
 /* Under RCU. */
 static void thread_place(const struct pflow_thread *thread, struct cpumask *left)
@@ -88,7 +97,7 @@ static void thread_place(const struct pflow_thread *thread, struct cpumask *left
 	struct task_struct *task = pflow_thread_task(thread);
 	unsigned int cpu;
 
-	if (!task || READ_ONCE(task->policy) == SCHED_DEADLINE || task_owns_realtime(task))
+	if (!task || !pflow_task_may_be_placed(task))
 		return;
 	cpu = task_idle_cpu(task, READ_ONCE(thread->cpu), READ_ONCE(thread->wait), left);
 	if (cpu >= nr_cpu_ids)

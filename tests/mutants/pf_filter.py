@@ -283,17 +283,10 @@ MUTANTS = [
         HARM_POLICY + "test_what_was_lost_is_forgotten",
     ),
     Mutant(
-        "a queue that waits for packets tells what they cost",
+        "a queue that lost some in a burst tells what they cost",
         "pf_filter/policy.c",
-        "if (tick->standing < STANDS || tick->idle",
-        "if (tick->idle",
-        HARM_POLICY + "test_a_queue_harms_by_what_its_packets_cost",
-    ),
-    Mutant(
-        "a CPU that idles tells what packets cost",
-        "pf_filter/policy.c",
-        " || tick->idle > PFLOW_ONE - STANDS)",
-        ")",
+        "if (tick->seen < STANDS)",
+        "if (tick->standing < STANDS)",
         HARM_POLICY + "test_a_queue_harms_by_what_its_packets_cost",
     ),
     Mutant(

@@ -62,7 +62,7 @@ class QueueTick(ctypes.Structure):
     """What one interval saw of it: struct pflow_queue_tick."""
 
     standing: int
-    idle: int
+    seen: int
     polled: int
     passed: int
     shedding: bool
@@ -71,7 +71,7 @@ class QueueTick(ctypes.Structure):
     elapsed_us: int
     _fields_ = (
         ("standing", ctypes.c_uint32),
-        ("idle", ctypes.c_uint32),
+        ("seen", ctypes.c_uint32),
         ("polled", ctypes.c_uint32),
         ("passed", ctypes.c_uint32),
         ("shedding", ctypes.c_bool),

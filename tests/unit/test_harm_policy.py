@@ -176,16 +176,18 @@ def queue_after(queue: Queue, tick: QueueTick, times: int) -> int:
 def test_a_queue_harms_by_what_its_packets_cost(polled: int, cheaper: int, standing: int) -> None:
     """Shed for it is no more than helps; the cut does not yet reach as far as it can."""
     queue = Queue()
-    unshed = QueueTick(ONE, 0, polled, 0, False, 0, ONE, TICK_US)
+    unshed = QueueTick(ONE, ONE, polled, 0, False, 0, ONE, TICK_US)
     assert queue_after(queue, unshed, 40) == ONE
-    shed = QueueTick(ONE, 0, polled * cheaper, 0, True, ONE // 2, ONE, TICK_US)
+    shed = QueueTick(ONE, ONE, polled * cheaper, 0, True, ONE // 2, ONE, TICK_US)
     assert abs(queue_after(queue, shed, 40) * cheaper / ONE - 1) < 0.01
     cost = queue.packet_ns
     # A queue that does not stand waits for packets, which tells nothing of what one costs.
-    calm = QueueTick(min(standing, ONE // 2), 0, 1, 0, True, ONE // 2, ONE, TICK_US)
+    calm = QueueTick(
+        min(standing, ONE // 2), min(standing, ONE // 2), 1, 0, True, ONE // 2, ONE, TICK_US
+    )
     assert queue_after(queue, calm, 40) <= min(standing, ONE // 2)
     assert queue.packet_ns == cost
-    # Nor does one that has lost some in a burst, while the CPU idles.
+    # Nor does one that has lost some in a burst, and does not stand any more.
     queue_after(queue, QueueTick(ONE, ONE // 2, 1, 0, False, 0, ONE, TICK_US), 40)
     assert queue.packet_ns == cost
 
@@ -194,14 +196,14 @@ def test_a_queue_harms_by_what_its_packets_cost(polled: int, cheaper: int, stand
 def test_a_queue_harms_until_the_first_gets_what_it_had(most: int, percent: int) -> None:
     """What it had is forgotten in time, and at once where nobody is shed for it."""
     queue = Queue()
-    shed = QueueTick(ONE, 0, 10_000, most, True, ONE - 1, ONE - 1, TICK_US)
+    shed = QueueTick(ONE, ONE, 10_000, most, True, ONE - 1, ONE - 1, TICK_US)
     assert queue_after(queue, shed, 60) == 0
     less = most * percent // 100
-    fewer = QueueTick(ONE, 0, 10_000, less, True, ONE // 2, ONE, TICK_US)
+    fewer = QueueTick(ONE, ONE, 10_000, less, True, ONE // 2, ONE, TICK_US)
     lacks = queue_after(queue, fewer, 12)
     assert lacks / ONE <= 1 - less / most + 0.01
     assert lacks / ONE >= 1 - less / most - 0.15
     fades = math.ceil(128 * math.log(most / less)) + 140
     assert queue_after(queue, fewer, fades) < ONE / 100
-    assert queue_after(queue, QueueTick(ONE, 0, 10_000, less, False, 0, ONE, TICK_US), 1) == ONE
+    assert queue_after(queue, QueueTick(ONE, ONE, 10_000, less, False, 0, ONE, TICK_US), 1) == ONE
     assert queue.served_most == 0
