@@ -24,8 +24,8 @@ struct measure {
 };
 
 /*
- * Which of two measures on a CPU is in force: the higher one. But while one of them asks whether its
- * last step helps, it is that one, or the other would hide the answer.
+ * Which of two measures on a CPU is in force: the higher one. But while one of them asks whether
+ * its last step helps, it is that one, or the other would hide the answer.
  */
 static const struct measure *measure_in_force(const struct measure *a, const struct measure *b)
 {

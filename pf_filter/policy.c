@@ -129,8 +129,8 @@ bool pflow_stood_long(u32 stood_us)
 }
 
 /*
- * How long the CPU takes for a packet. While the queue is not seen to stand, the CPU waits for packets
- * or does something else, and that tells nothing.
+ * How long the CPU takes for a packet. While the queue is not seen to stand, the CPU waits for
+ * packets or does something else, and that tells nothing.
  */
 static void queue_note_packet_ns(struct pflow_queue *queue, const struct pflow_queue_tick *tick)
 {
