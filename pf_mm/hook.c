@@ -30,6 +30,7 @@
 #define MANY	16	/* packets that wait */
 
 static DEFINE_PER_CPU(u32, queued);
+static DEFINE_PER_CPU(u32, refused);
 
 /* Whether it is a UDP socket at all (a raw one may carry the number) the table knows. */
 static __always_inline bool sock_may_grow(const struct sock *sk)
@@ -91,10 +92,13 @@ static void notrace on_enqueue_hot(unsigned long ip, unsigned long parent_ip,
 	hook_look_before(pflow_ftrace_argument(fregs, 0));
 }
 
-/* From 6.18 a packet is refused that does not fit, however little there is before it. */
+/*
+ * From 6.18 a packet is refused that does not fit, however little there is before it. One in a few
+ * is looked at: mostly nothing can be done for them, and what that takes is taken from receivers.
+ */
 static void on_full(PFLOW_UDP_FAIL_ARGS)
 {
-	if (rc == -ENOMEM && sock_may_grow(sk))
+	if (rc == -ENOMEM && pflow_sample_takes(&refused) && sock_may_grow(sk))
 		grant_fills(sk, 0);
 }
 

@@ -39,6 +39,7 @@ struct asked {
 /* By the sockets' hashes; small, as all modules share a few KiB for such data. */
 static DEFINE_PER_CPU(struct asked [1 << PLACES_BITS][PLACE], asked);
 static DEFINE_PER_CPU(u32, delivered);
+static DEFINE_PER_CPU(u32, refused);
 static DEFINE_PER_CPU(u64, below);
 static bool wanted __read_mostly;
 
@@ -181,7 +182,8 @@ static void notrace on_readable_hot(unsigned long ip, unsigned long parent_ip,
 /* Of UDP-Lite too; on 6.1 of IPv4 alone. */
 static void on_full(PFLOW_UDP_FAIL_ARGS)
 {
-	if (rc == -ENOMEM && sock_is_ours(sk) && !hook_asked_lately(sk) && sock_fills(sk))
+	if (rc == -ENOMEM && pflow_sample_takes(&refused) && sock_is_ours(sk) &&
+	    !hook_asked_lately(sk) && sock_fills(sk))
 		hook_consider(sk);
 }
 

@@ -33,6 +33,8 @@ ARMS = {
     "P1": "shed-all,filter,both,all",
     "H1": "rmem4m,nice-by-hand,rr-by-hand,sched,all",
     "S1": "mm,all",
+    "S1-5": "filter,sched,mm,all",
+    "S1-10": "filter,sched,mm,all",
     "V1": "filter,all",
     "onset": "filter,all",
     "L1": "nft-limit,xdp-police,filter,all",

@@ -28,6 +28,7 @@ class Buffers:
 
     rcvbuf: list[int]  # of each receiver: the largest while the load lasted
     queued_peak: int  # in all of them at one time
+    queued_mean: int  # likewise
     granted_peak: int  # by pf_mm; this and what follows 0 without it
     budget: int
     left: int  # of what was granted, some seconds after the load
@@ -41,13 +42,14 @@ class Watch:
         command = [str(programs() / "udp_queued"), *map(str, ports)]
         self.program = guest.spawn(command)
 
-    def end(self) -> int:
-        """The load is over: the most that waited in all buffers at one time."""
+    def end(self) -> tuple[int, int]:
+        """The load is over: what waited in all buffers at one time, at most and on average."""
         self.program.signal()
         done = self.program.wait(20)
         if done.rc:
             raise RuntimeError(f"udp_queued: code {done.rc}: {done.err}")
-        return int(json.loads(done.out)["peak"])
+        seen = json.loads(done.out)
+        return int(seen["peak"]), int(seen["mean"])
 
 
 def given_back(guest: Guest, arm: Arm) -> Granted:
@@ -63,10 +65,10 @@ def given_back(guest: Guest, arm: Arm) -> Granted:
         time.sleep(0.2 * guest.patience)
 
 
-def found(received: Sequence[Received], queued_peak: int, granted: Granted) -> Buffers:
+def found(received: Sequence[Received], queued: tuple[int, int], granted: Granted) -> Buffers:
     return Buffers(
         [one.rcvbuf or 0 for one in received],
-        queued_peak,
+        *queued,
         granted.peak,
         granted.budget,
         granted.now,
@@ -78,6 +80,7 @@ def arm_json(runs: Sequence[Buffers]) -> dict[str, Any]:
     return {
         "rcvbuf_bytes": [run.rcvbuf for run in runs],
         "queued_bytes_peak": [run.queued_peak for run in runs],
+        "queued_bytes_mean": [run.queued_mean for run in runs],
         "granted_bytes_peak": [run.granted_peak for run in runs],
         "budget_bytes": [run.budget for run in runs],
         "given_back": [run.left for run in runs],

@@ -189,7 +189,9 @@ def add_trace(command: argparse.ArgumentParser) -> None:
     load.add_argument("--work", type=int, default=0, metavar="N", help="busy loops a packet (0)")
     load.add_argument("--working", action="store_true", help="as many as in U1w")
     load.add_argument("--web", action="store_true", help="the load of W1 instead of U1's")
-    load.add_argument("--contained", action="store_true", help="the receivers in a container")
+    command.add_argument(
+        "--contained", action="store_true", help="as in C1: in a container; with --web as in C2"
+    )
     command.add_argument(
         "--set",
         action="append",

@@ -126,7 +126,7 @@ def measure(guest: Guest, arm: Arm, load: Load, tool: Tool, seconds: float) -> R
         idle = counters.idle_share(cpu, cpu_time(guest))
         share = counters.share(spent, competitors.spent())
         competitors.end()
-        queued = watch.end() if watch else 0
+        queued = watch.end() if watch else (0, 0)
         await_quiet(guest, load.ports)
         early = arm.early(guest, load.ports)
         after, decided = lost(guest), arm.decided(guest)

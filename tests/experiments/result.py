@@ -32,9 +32,11 @@ of priority:
       accounts          [repeat], packets of the whole run: seconds, sent, received,
                         socket_drops, early_drops, receive_drops (by the counters of
                         the tap, the device and the backlog), unaccounted
-      and where the buffers were watched (B1, S1), in bytes as the kernel counts them:
+      and where the buffers were watched (B1, S1, S1-5, S1-10), in bytes as the kernel counts
+      them:
       rcvbuf_bytes        [repeat][receiver], the largest size while the load lasted
       queued_bytes_peak   [repeat], in the buffers of all receivers at one time
+      queued_bytes_mean   [repeat], likewise (not in results from before 2026-11-27)
       granted_bytes_peak  [repeat], by pf_mm; this and what follows 0 without it
       budget_bytes        [repeat], what pf_mm may grant
       given_back          [repeat], bytes still granted some seconds after the load

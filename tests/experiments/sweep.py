@@ -11,6 +11,9 @@ nothing is received any more.
 C1: the receivers of P1 in a container, behind a veth pair; C1-nat: behind destination NAT and a
 bridge, as Docker publishes a port.
 
+S1-5, S1-10: the receivers of P1, sent to at random moments (Poisson), behind a costly step in the
+kernel: so many TICKS of rules of nftables at the card's ingress, in front of the stack.
+
 JSON, every list of receivers in their order of priority:
 
     experiment, kernel, version, clock, cpus, dilation, date, tool
@@ -25,10 +28,11 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
+from functools import partial
 
-from experiments import containers, runner, u1
+from experiments import buffers, containers, runner, u1
 from experiments.arms import OFF, arms
 from experiments.measure import Load, Run, measure
 from experiments.result import Json, arm_json, columns, heading, largest_gap, spread, subject
@@ -42,8 +46,24 @@ SATURATION = float(ALONE_PPS)  # packets/s that the receiver of L1 takes alone
 MOST = 4
 CEILING = "shed-all"  # what the first can have by dropping
 ENOUGH = 0.99  # of what it can have
+WATCHED = ("queued_bytes_mean", "queued_bytes_peak")
+TICKS = (5, 10)
+TICK_RULES = 10  # that match nothing: some 1500 instructions
+TICKS_PPS = (3e3, 5e3, 7e3, 9e3)
 CONTAINED_PPS = (4e3, 8e3, 12e3, 16e3, 24e3)
 CONTAINED_ARMS = f"stock,{CEILING},filter,all,threaded,nft-limit,tc-police"
+
+
+@contextmanager
+def costly(guest: Guest, ticks: int) -> Iterator[Light]:
+    """Each packet that comes by the card costs so many ticks more."""
+    hook = "type filter hook ingress devices = { eth0 } priority 0;"
+    rules = "ip saddr 255.255.255.255 drop; " * (TICK_RULES * ticks)
+    guest.run(["nft", f"table netdev step {{ chain step {{ {hook} {rules} }}; }}"])
+    try:
+        yield LIGHT
+    finally:
+        guest.run("nft delete table netdev step")
 
 
 @dataclass(frozen=True)
@@ -83,6 +103,16 @@ EXPERIMENTS = {
         CONTAINED_ARMS,
         containers.published,
     ),
+    **{
+        f"S1-{ticks}": Sweep(
+            f"the same, sent at random moments, behind a costly step of the kernel ({ticks} ticks)",
+            lambda guest, say: replace(u1.U1, poisson=True, watched=True),
+            TICKS_PPS,
+            "stock,filter,sched,mm,all",
+            partial(costly, ticks=ticks),
+        )
+        for ticks in TICKS
+    },
     "L1": Sweep(
         "one working receiver that is offered far more than it can take",
         livelock,
@@ -213,6 +243,7 @@ def cells(arm: Json) -> list[str]:
         f"{statistics.median(lost):.0f}",
         f"{statistics.median(arm['idle']):.0%}",
         f"{largest_gap(arm):+.2%}",
+        *(buffers.kib(arm[key]) for key in WATCHED if key in arm),
     ]
 
 
@@ -220,6 +251,8 @@ def table(result: Json) -> str:
     """Every step and arm."""
     heads = ["offered to each", "arm", *(f"nice {nice}" for nice in result["nices"]), "sum"]
     rows = [[*heads, "ring drops/s", "idle", "unaccounted"]]
+    if all(WATCHED[0] in arm for step in result["steps"] for arm in step["arms"].values()):
+        rows[0] += ["queued KiB", "at most"]
     for step in result["steps"]:
         for name, arm in step["arms"].items():
             rows.append([f"{step['pps'] / 1e3:g} kpps", name, *cells(arm)])

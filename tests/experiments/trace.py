@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""What the controllers see and do over time, in one arm: the load of U1, or of W1.
+"""What the controllers see and do over time, in one arm: the load of U1, C1, W1, or C2.
 
 The modules' tracepoints are recorded in the guest: packetflow:control, of every tick and
 processor, and packetflow:receiver, of every tick and thread that receives. Their fields are
@@ -7,13 +7,13 @@ taken by name, so that there may be more of them. What is printed as LEVEL.SHARE
 is below the level is held at the floor, of who is on it so many of 65536 are shed. All other
 shares are of 65536 too.
 
-W1's answers are counted by the write calls of nginx, of which each is one.
+The answers of W1 and C2 are counted by the write calls of nginx, of which each is one.
 
 JSON, every time in seconds since the sending began:
 
     experiment        "trace"
     kernel, version, clock, cpus, dilation, date
-    load              "U1" or "W1"
+    load              "U1", "C1", "W1" or "C2"
     arm, set          the arm, and the settings changed below /proc/packetflow
     nices, pids       [receiver], nginx first
     pps, on, off      sent to each; seconds for which floods are on and off, 0: always on
@@ -44,7 +44,7 @@ from experiments.settings import Early
 from rig.guest import OTHERS, Guest
 from rig.traffic import LIGHT, Flow
 
-ABOUT = "what the controllers see and do over time, under the load of U1 or W1"
+ABOUT = "what the controllers see and do over time, under the load of U1 or W1, also in containers"
 ARM = "filter"
 SECONDS = 2.0
 SAMPLE_MS = 50  # of what is received
@@ -94,7 +94,7 @@ class Setup:
     pps: float
     nices: Sequence[int] = u1.U1.nices
     web: bool = False
-    contained: bool = False  # the receivers, as in C1
+    contained: bool = False  # the receivers, as in C1, or all, as in C2
     work: int = 0
     working: bool = False  # work is found out, as for U1w
     on: float = 0.0
@@ -155,7 +155,7 @@ done
 def run(guest: Guest, setup: Setup, say: Callable[[str], None]) -> Json:
     """Trace it once."""
     traced = Traced(setup.arm, setup.knobs, setup.web)
-    return (run_w1 if setup.web else run_u1)(guest, setup, traced, say)
+    return (run_web if setup.web else run_u1)(guest, setup, traced, say)
 
 
 def run_u1(guest: Guest, setup: Setup, traced: Traced, say: Callable[[str], None]) -> Json:
@@ -189,13 +189,12 @@ def run_u1(guest: Guest, setup: Setup, traced: Traced, say: Callable[[str], None
     }
 
 
-def run_w1(guest: Guest, setup: Setup, traced: Traced, say: Callable[[str], None]) -> Json:
+def run_web(guest: Guest, setup: Setup, traced: Traced, say: Callable[[str], None]) -> Json:
     services.spare(guest)
     flows = [Flow(port, setup.pps, setup.on, setup.off) for port in web.FLOODED]
-    say(f"trace: {setup.arm}, W1 beside {setup.pps / 1e3:g} kpps each")
-    found = web.measure(
-        guest, traced, services.W1, services.W1.parts[0], round(setup.seconds), flows
-    )
+    service = services.C2 if setup.contained else services.W1
+    say(f"trace: {setup.arm}, {service.name} beside {setup.pps / 1e3:g} kpps each")
+    found = web.measure(guest, traced, service, service.parts[0], round(setup.seconds), flows)
     assert found.sent and found.sent.start_ns is not None
     start = found.sent.start_ns / 1e9
     answered = [line.split() for line in traced.answered.splitlines()]
@@ -220,6 +219,13 @@ def counts(samples: Iterable[tuple[float, int]], start: float) -> list[list[floa
     return [[round(ns / 1e9 - start, 4), count] for ns, count in samples]
 
 
+def loaded(setup: Setup) -> str:
+    """The experiment whose load it is."""
+    if setup.web:
+        return "C2" if setup.contained else "W1"
+    return "C1" if setup.contained else "U1"
+
+
 def result_json(guest: Guest, setup: Setup, traced: Traced, start: float) -> Json:
     """What both loads have."""
     found = list(events(traced.text))
@@ -233,7 +239,7 @@ def result_json(guest: Guest, setup: Setup, traced: Traced, start: float) -> Jso
 
     return {
         **heading("trace", guest),
-        "load": "W1" if setup.web else "U1",
+        "load": loaded(setup),
         "arm": setup.arm,
         "set": setup.knobs,
         "pids": traced.pids,

@@ -72,7 +72,7 @@ def others(result: Json) -> list[str]:
 def labels(result: Json) -> list[str]:
     """Each receiver's."""
     names = [f"nice {nice}" for nice in result["nices"]]
-    if result["load"] == "W1":
+    if result["load"] in ("W1", "C2"):
         names[0] = "nginx"
     return names
 

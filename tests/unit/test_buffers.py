@@ -115,10 +115,10 @@ def run(one: Buffers | None) -> Run:
 
 def example() -> result.Json:
     """B1 by two repeats."""
-    nothing = Buffers([212992] * 3, 630_000, 0, 0, 0)
+    nothing = Buffers([212992] * 3, 630_000, 400_000, 0, 0, 0)
     grown = [
-        Buffers([1_024_000, 768_000, 512_000], 2_000_000, 1_600_000, 1 << 25, 0),
-        Buffers([1_024_000, 768_000, 512_000], 2_200_000, 1_700_000, 1 << 25, 4096),
+        Buffers([1_024_000, 768_000, 512_000], 2_000_000, 1_100_000, 1_600_000, 1 << 25, 0),
+        Buffers([1_024_000, 768_000, 512_000], 2_200_000, 1_200_000, 1_700_000, 1 << 25, 4096),
     ]
     runs = {
         "stock": [run(nothing)] * 2,
@@ -135,6 +135,7 @@ def test_buffers_are_told_beside_what_u1_tells() -> None:
     assert arm["received_pps"] == [[300] * 3] * 2
     assert arm["rcvbuf_bytes"] == [[1_024_000, 768_000, 512_000]] * 2
     assert arm["queued_bytes_peak"] == [2_000_000, 2_200_000]
+    assert arm["queued_bytes_mean"] == [1_100_000, 1_200_000]
     assert arm["granted_bytes_peak"] == [1_600_000, 1_700_000]
     assert arm["budget_bytes"] == [1 << 25] * 2
     assert arm["given_back"] == [0, 4096]
@@ -158,8 +159,8 @@ def test_table_of_buffers() -> None:
 
 def test_a_run_gathers_what_was_seen() -> None:
     received = [Received(1, 0, 0, [], 100), Received(1, 0, 0, [], 90)]
-    found = buffers.found(received, 150, Granted(now=1, peak=2, budget=3))
-    assert found == Buffers([100, 90], 150, 2, 3, 1)
+    found = buffers.found(received, (150, 70), Granted(now=1, peak=2, budget=3))
+    assert found == Buffers([100, 90], 150, 70, 2, 3, 1)
 
 
 def test_arms_of_every_experiment_are_known() -> None:

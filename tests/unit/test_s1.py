@@ -12,9 +12,9 @@ from rig.guest import Guest
 from rig.kernels import Kernel
 
 BUDGET = 1 << 20
-STOCK = Buffers([212992], 200_000, 0, 0, 0)
-GROWN = Buffers([900_000], 850_000, 700_000, BUDGET, 0)
-SPENT = Buffers([1_200_000], 1_190_000, BUDGET, BUDGET, 0)
+STOCK = Buffers([212992], 200_000, 90_000, 0, 0, 0)
+GROWN = Buffers([900_000], 850_000, 500_000, 700_000, BUDGET, 0)
+SPENT = Buffers([1_200_000], 1_190_000, 800_000, BUDGET, BUDGET, 0)
 
 
 def run(buffers: Buffers, drops: int = 0, early: Mapping[str, int] | None = None) -> Run:

@@ -3,8 +3,10 @@
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from experiments import result, show, sweep
+from experiments.buffers import Buffers
 from experiments.measure import Account, Closing, Load, Run
 from experiments.rules import ALONE_PPS, LOWER_PPS, limits
 from rig.guest import Guest
@@ -13,14 +15,28 @@ from rig.kernels import Kernel
 GUEST = Guest(Kernel("6.1", "6.1.0", *[Path("/")] * 2))
 
 
+class Recorder(Guest):
+    """Keeps what it is to run."""
+
+    def __init__(self) -> None:
+        self.ran: list[Any] = []
+
+    def run(self, command: Any, *_: Any, **__: Any) -> Any:
+        self.ran.append(command)
+
+
 def run(*received_pps: float) -> Run:
     accounts = [Account(1000, 1000, pps, 0, {}) for pps in received_pps]
     closing = Closing(2.0, 1000 * len(accounts), 1000 * len(accounts), 0, 0, 0)
     return Run(accounts, closing, 0.1, 0.0, {}, [])
 
 
+def watched(one: Run, mean: int, peak: int) -> Run:
+    return replace(one, buffers=Buffers([212992], peak, mean, 0, 0, 0))
+
+
 def swept(experiment: str, *steps: dict[str, list[Run]]) -> result.Json:
-    load = Load(ports=(1,), nices=(0, 5) if experiment == "P1" else (0,), pps=0, work=7)
+    load = Load(ports=(1,), nices=(0,) if experiment == "L1" else (0, 5), pps=0, work=7)
     made = [sweep.Step(replace(load, pps=5e3 * n), one) for n, one in enumerate(steps, 1)]
     return sweep.result_json(experiment, GUEST, made)
 
@@ -49,6 +65,21 @@ def test_what_is_left_of_the_best_is_told_of_one_receiver() -> None:
         "stock2: with the most that is offered 10% of its best",
         "filter: with the most that is offered 92% of its best",
     ]
+
+
+def test_where_buffers_are_watched_what_waits_in_them_is_told() -> None:
+    one = watched(run(100, 80), 50 << 10, 120 << 10)
+    found = swept("S1-5", {"stock": [one], "stock2": [one]})
+    lines = show.table(found).splitlines()
+    assert lines[1].endswith("queued KiB  at most")
+    assert lines[2].split()[-2:] == ["50", "120"]
+
+
+def test_the_costly_step_is_as_long_as_it_is_said_to_be_and_goes_again() -> None:
+    guest = Recorder()
+    with sweep.costly(guest, 5):
+        assert guest.ran[-1][1].count("saddr") == 5 * sweep.TICK_RULES
+    assert guest.ran[-1] == "nft delete table netdev step"
 
 
 def test_what_the_first_can_have_is_what_it_is_sent_or_what_dropping_gives() -> None:

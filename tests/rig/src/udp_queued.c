@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * udp_queued - how much waits in the receive buffers of some UDP ports, at most.
+ * udp_queued - how much waits in the receive buffers of some UDP ports, at most and on average.
  *
  * Looks at /proc/net/udp every SAMPLE_MS, ahead of every program that could keep
  * it from that. On SIGTERM it prints one JSON object: the largest sum over all
- * ports seen at one time, in bytes as the kernel counts them, and how often it looked.
+ * ports seen at one time and the mean of these sums, in bytes as the kernel counts
+ * them, and how often it looked.
  */
 #include <err.h>
 #include <errno.h>
@@ -56,7 +57,7 @@ int main(int argc, char **argv)
 {
 	const struct sched_param first = { .sched_priority = PRIORITY };
 	struct timespec next;
-	uint64_t peak = 0, looked = 0;
+	uint64_t peak = 0, sum = 0, looked = 0;
 	FILE *table = fopen(TABLE, "r");
 
 	if (argc < 2)
@@ -72,6 +73,7 @@ int main(int argc, char **argv)
 
 		if (now > peak)
 			peak = now;
+		sum += now;
 		looked++;
 		next.tv_nsec += SAMPLE_MS * 1000000L;
 		if (next.tv_nsec >= 1000000000L) {
@@ -80,6 +82,7 @@ int main(int argc, char **argv)
 		}
 		clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &next, NULL);
 	}
-	printf("{\"peak\": %lu, \"looked\": %lu}\n", peak, looked);
+	printf("{\"peak\": %lu, \"mean\": %lu, \"looked\": %lu}\n", peak,
+	       looked ? sum / looked : 0, looked);
 	return 0;
 }
