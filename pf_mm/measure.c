@@ -36,19 +36,23 @@ void grant_set_threshold(struct mm_grant *grant)
 }
 
 /**
- * grant_relieved() - a buffer got what it waited for
+ * grant_relieved() - a buffer gets the room that it needs
  * @grant: of the socket
  *
- * Context: under grants_lock, the keeper.
+ * Mostly at once. Who has to wait for the keeper has @wanted since @wanted_ns.
+ *
+ * Context: under grants_lock.
  */
 void grant_relieved(struct mm_grant *grant)
 {
-	u64 us = div_u64(local_clock() - grant->wanted_ns, NSEC_PER_USEC);
+	s64 us = 0;
 
 	lockdep_assert_held(&grants_lock);
 	/* Clocks of different CPUs may differ a little. */
-	WRITE_ONCE(grants_relief_us,
-		   pflow_mean_slow(grants_relief_us, clamp_t(s64, us, 1, USEC_PER_SEC)));
+	if (grant->wanted)
+		us = clamp_t(s64, div_u64(local_clock() - grant->wanted_ns, NSEC_PER_USEC), 1,
+			     USEC_PER_SEC);
+	WRITE_ONCE(grants_relief_us, pflow_mean_slow(grants_relief_us, us));
 	WRITE_ONCE(grant->wanted, 0);
 }
 

@@ -90,6 +90,11 @@ void grants_metrics(struct seq_file *m)
 	seq_printf(m, "# TYPE packetflow_mm_observed counter\n"
 		   "# HELP packetflow_mm_observed Buffers that mode=enforce would have let grow.\n"
 		   "packetflow_mm_observed_total %llu\n", told.observed);
+	seq_printf(m, "# TYPE packetflow_mm_relief_seconds gauge\n"
+		   "# UNIT packetflow_mm_relief_seconds seconds\n"
+		   "# HELP packetflow_mm_relief_seconds Time that a buffer waits for room, on average.\n"
+		   "packetflow_mm_relief_seconds 0.%06u\n",
+		   min_t(u32, READ_ONCE(grants_relief_us), USEC_PER_SEC - 1));
 	seq_puts(m, "# TYPE packetflow_mm_given_back counter\n"
 		    "# HELP packetflow_mm_given_back Times that a buffer lost space it had been given.\n");
 	for (i = 0; i < GIVEN; i++)

@@ -93,7 +93,22 @@ def text(results: Sequence[Json]) -> str:
 
 def place(result: Json) -> tuple[int, str, str]:
     """U, T and the others in the papers' order, and their kernels."""
-    order = ["U1", "U1w", "U1-drops", "T1", "T1c", "M1", "M2", "B1", "P1", "onset", "H1", "S1", "S1-5", "S1-10"]
+    order = [
+        "U1",
+        "U1w",
+        "U1-drops",
+        "T1",
+        "T1c",
+        "M1",
+        "M2",
+        "B1",
+        "P1",
+        "onset",
+        "H1",
+        "S1",
+        "S1-5",
+        "S1-10",
+    ]
     order += ["L1", "V1", "R1", "R2", "W1", "D1", "K1", "C1", "C1-nat", "C2"]
     name = result["experiment"]
     return order.index(name) if name in order else len(order), name, result["kernel"]

@@ -10,6 +10,13 @@ MM_WISHES = "vm/test_mm_wishes.py::"
 
 MUTANTS = [
     Mutant(
+        "only who waited for room is remembered",
+        "pf_mm/grow.c",
+        "\t\tgrant_relieved(grant);\n",
+        "",
+        MM_BUDGET + "test_who_waits_for_room_is_remembered_and_forgotten",
+    ),
+    Mutant(
         "all buffers may be equally large",
         "pf_mm/policy.c",
         "(levels ? levels : 1)",

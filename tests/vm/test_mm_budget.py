@@ -54,6 +54,37 @@ def test_the_least_important_gives_back_first() -> None:
         assert "raise budget" in (ROOT / "status").read_text()
 
 
+def relief() -> float:
+    return metric("packetflow_mm_relief_seconds")[""]
+
+
+@inside(modules=MM)
+def test_who_waits_for_room_is_remembered_and_forgotten() -> None:
+    """The m of the paper's threshold is fed by every step, those at once too."""
+    nothing = 1e-5
+
+    def grow_at_once() -> None:
+        for _ in range(10):
+            with owners(0, 0, 0) as others:
+                for other in others:
+                    other.flood(FULL)
+
+    grow_at_once()
+    assert relief() < nothing
+    own = own_size()
+    with owners(10, 0) as (low, high), knobs(budget=(limit(10) - own) >> 10):
+        low.fill(limit(10))
+        low.numbers()
+
+        def waited_for_room() -> bool:
+            high.flood(FULL)
+            return relief() > nothing
+
+        wait_for(waited_for_room, 5)
+    grow_at_once()
+    assert relief() < nothing
+
+
 @inside(modules=MM)
 def test_what_is_full_and_not_read_makes_room_for_the_more_important() -> None:
     """Of two such the less important one first; what waits in them is not lost."""
