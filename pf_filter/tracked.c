@@ -43,6 +43,32 @@ static void key_from_tuple(const struct nf_conntrack_tuple *tuple, struct wire_k
 	key->ports = (u32)ntohs(tuple->src.u.udp.port) << 16 | ntohs(tuple->dst.u.udp.port);
 }
 
+static bool tuple_has_key(const struct nf_conntrack_tuple *tuple, const struct wire_key *key)
+{
+	u64 both;
+
+	if ((tuple->src.l3num == NFPROTO_IPV4) != key->v4 ||
+	    ntohs(tuple->src.u.udp.port) != key->ports >> 16 ||
+	    ntohs(tuple->dst.u.udp.port) != (u16)key->ports)
+		return false;
+	if (!key->v4)
+		return !memcmp(&tuple->src.u3.in6, &key->address[0], sizeof(struct in6_addr)) &&
+		       !memcmp(&tuple->dst.u3.in6, &key->address[2], sizeof(struct in6_addr));
+	addresses_pack4(&both, tuple->src.u3.ip, tuple->dst.u3.ip);
+	return both == key->address[0];
+}
+
+/* What answers a flow comes from where that goes to. Its source may be translated later. */
+static bool tuple_answers_key(const struct nf_conntrack_tuple *tuple, const struct wire_key *key)
+{
+	if ((tuple->src.l3num == NFPROTO_IPV4) != key->v4 ||
+	    ntohs(tuple->src.u.udp.port) != (u16)key->ports)
+		return false;
+	if (!key->v4)
+		return !memcmp(&tuple->src.u3.in6, &key->address[2], sizeof(struct in6_addr));
+	return (__force u32)tuple->src.u3.ip == (u32)key->address[0];
+}
+
 /**
  * tracked_read_key() - the flow of a packet at the hook as it came from the wire
  * @packet: parsed
@@ -145,26 +171,17 @@ static bool tracked_leads_to(const struct tracked *at, const struct net *net,
 			     const struct wire_key *key, const struct wire_key *seen)
 {
 	const struct nf_conntrack_tuple_hash *found = tracked_find(at);
-	struct wire_key now;
-	struct nf_conn *ct;
+	const struct nf_conn *ct;
 
 	if (!found)
 		return false;
 	ct = nf_ct_tuplehash_to_ctrack(found);
-	key_from_tuple(&found->tuple, &now);
-	if (now.v4 != key->v4 || now.ports != key->ports ||
-	    !addresses_same(now.address, key->address, key->v4) ||
+	if (!tuple_has_key(&found->tuple, key) ||
 	    nf_ct_net(ct) != net || nf_ct_protonum(ct) != IPPROTO_UDP ||
 	    !nf_ct_is_confirmed(ct) || nf_ct_is_expired(ct) || nf_ct_is_dying(ct) ||
 	    nf_ct_zone_id(nf_ct_zone(ct), NF_CT_DIRECTION(found)) != NF_CT_DEFAULT_ZONE_ID)
 		return false;
-	/* What answers it comes from where it goes to. Its source may be translated later. */
-	key_from_tuple(&ct->tuplehash[!NF_CT_DIRECTION(found)].tuple, &now);
-	if (now.v4 != seen->v4 || now.ports >> 16 != (u16)seen->ports)
-		return false;
-	if (seen->v4)
-		return now.address[0] >> 32 == (u32)seen->address[0];
-	return !memcmp(&now.address[0], &seen->address[2], sizeof(struct in6_addr));
+	return tuple_answers_key(&ct->tuplehash[!NF_CT_DIRECTION(found)].tuple, seen);
 }
 
 /**

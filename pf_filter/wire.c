@@ -34,19 +34,15 @@
  * struct wire - what is kept of a flow
  * @key: of it
  * @to: whose it is, by the hook
- * @address: as the hook sees them; as in @key
+ * @seen: of it, as the hook sees it
  * @tracked: where its connection is in the table, which may have translated it
- * @local_port: destination port, as the hook sees it
- * @remote_port: source port, likewise
  * @length: of the packet by which that was told
  * @truesize: what that took of a buffer
  */
 struct wire {
 	struct wire_key key;
-	u64 address[4];
+	struct wire_key seen;
 	struct tracked tracked;
-	u16 local_port;
-	u16 remote_port;
 	u16 length;
 	u32 truesize;
 	struct receiver to;
@@ -167,8 +163,8 @@ static struct wire *wire_show(const struct wire_key *key)
 /* Whose the packet is, and its ports as the hook sees them, if the hook has told so. */
 static bool wire_recall(const struct wire *wire, struct filter_packet *packet)
 {
-	packet->local_port = wire->local_port;
-	packet->remote_port = wire->remote_port;
+	packet->local_port = wire->seen.ports;
+	packet->remote_port = wire->seen.ports >> 16;
 	return receiver_recall(&wire->to, packet);
 }
 
@@ -181,15 +177,8 @@ static bool wire_recall(const struct wire *wire, struct filter_packet *packet)
  */
 static bool wire_holds(const struct wire *wire, struct net *net)
 {
-	struct wire_key seen = {
-		.ports = (u32)wire->remote_port << 16 | wire->local_port,
-		.v4 = wire->key.v4,
-	};
-
-	if (!wire->tracked.node)
-		return true;
-	memcpy(seen.address, wire->address, sizeof(seen.address));
-	return tracked_leads_to(&wire->tracked, net, &wire->key, &seen);
+	return !wire->tracked.node ||
+	       tracked_leads_to(&wire->tracked, net, &wire->key, &wire->seen);
 }
 
 /**
@@ -204,10 +193,8 @@ static void filter_teach_wire(struct wire *wire, const struct filter_packet *pac
 	if (!wire || !packet->lasting || !tracked_remember(packet->skb, &tracked))
 		return;
 	receiver_remember(&wire->to, packet);
-	packet_read_addresses(packet, wire->address);
+	packet_read_key(packet, &wire->seen);
 	wire->tracked = tracked;
-	wire->local_port = packet->local_port;
-	wire->remote_port = packet->remote_port;
 	wire->length = packet->length;
 	wire->truesize = packet->truesize;
 }

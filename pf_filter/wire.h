@@ -11,7 +11,7 @@
 #include "filter.h"
 
 /**
- * struct wire_key - a flow as it comes from the wire
+ * struct wire_key - a flow as it comes from the wire, or as the hook sees it
  * @address: source and destination; IPv4's both in the first word, the others are not used then
  * @ports: source and destination port
  * @iif: device by which the hook would see it
@@ -53,20 +53,15 @@ static inline bool addresses_same(const u64 *one, const u64 *other, bool v4)
 	return one[0] == other[0] && (v4 || !memcmp(&one[1], &other[1], 3 * sizeof(u64)));
 }
 
-static inline void packet_read_addresses(const struct filter_packet *packet, u64 *address)
+/* The flow of a packet as its headers say: not translated yet, or translated already. */
+static inline void packet_read_key(const struct filter_packet *packet, struct wire_key *key)
 {
 	const struct sk_buff *skb = packet->skb;
 
 	if (packet->v4)
-		addresses_pack4(address, ip_hdr(skb)->saddr, ip_hdr(skb)->daddr);
+		addresses_pack4(key->address, ip_hdr(skb)->saddr, ip_hdr(skb)->daddr);
 	else
-		addresses_pack6(address, &ipv6_hdr(skb)->saddr, &ipv6_hdr(skb)->daddr);
-}
-
-/* The flow of a packet that was not translated yet, or will not be. */
-static inline void packet_read_key(const struct filter_packet *packet, struct wire_key *key)
-{
-	packet_read_addresses(packet, key->address);
+		addresses_pack6(key->address, &ipv6_hdr(skb)->saddr, &ipv6_hdr(skb)->daddr);
 	key->ports = (u32)packet->remote_port << 16 | packet->local_port;
 	key->iif = packet->skb->skb_iif;
 	key->v4 = packet->v4;
