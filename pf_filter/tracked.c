@@ -45,9 +45,10 @@ static void key_from_tuple(const struct nf_conntrack_tuple *tuple, struct wire_k
 
 static bool tuple_has_key(const struct nf_conntrack_tuple *tuple, const struct wire_key *key)
 {
+	bool v4 = tuple->src.l3num == NFPROTO_IPV4;
 	u64 both;
 
-	if ((tuple->src.l3num == NFPROTO_IPV4) != key->v4 ||
+	if (v4 != key->v4 ||
 	    ntohs(tuple->src.u.udp.port) != key->ports >> 16 ||
 	    ntohs(tuple->dst.u.udp.port) != (u16)key->ports)
 		return false;
@@ -61,7 +62,9 @@ static bool tuple_has_key(const struct nf_conntrack_tuple *tuple, const struct w
 /* What answers a flow comes from where that goes to. Its source may be translated later. */
 static bool tuple_answers_key(const struct nf_conntrack_tuple *tuple, const struct wire_key *key)
 {
-	if ((tuple->src.l3num == NFPROTO_IPV4) != key->v4 ||
+	bool v4 = tuple->src.l3num == NFPROTO_IPV4;
+
+	if (v4 != key->v4 ||
 	    ntohs(tuple->src.u.udp.port) != (u16)key->ports)
 		return false;
 	if (!key->v4)
