@@ -45,14 +45,15 @@ void grant_set_threshold(struct mm_grant *grant)
  */
 void grant_relieved(struct mm_grant *grant)
 {
-	s64 us = 0;
+	s64 waited_ns = 0;
 
 	lockdep_assert_held(&grants_lock);
 	/* Clocks of different CPUs may differ a little. */
 	if (grant->wanted)
-		us = clamp_t(s64, div_u64(local_clock() - grant->wanted_ns, NSEC_PER_USEC), 1,
-			     USEC_PER_SEC);
-	WRITE_ONCE(grants_relief_us, pflow_mean_slow(grants_relief_us, us));
+		waited_ns = clamp_t(s64, local_clock() - grant->wanted_ns, NSEC_PER_USEC,
+				    NSEC_PER_SEC);
+	WRITE_ONCE(grants_relief_us,
+		   pflow_mean_slow(grants_relief_us, div_u64(waited_ns, NSEC_PER_USEC)));
 	WRITE_ONCE(grant->wanted, 0);
 }
 
