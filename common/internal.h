@@ -100,7 +100,8 @@ struct pflow_inert {
 void pflow_inert_check(struct pflow_inert *inert);
 
 /* sockets/scan.c */
-void pflow_scan(void);
+bool pflow_scan(void);
+void pflow_scan_whole(void);
 
 /* threads/threads.c */
 void pflow_thread_receives(u8 rank, bool stream);
@@ -139,7 +140,7 @@ void pflow_pressure_status(struct seq_file *m);
 void pflow_pressure_metrics(struct seq_file *m);
 
 /* load/signals.c */
-struct net_device *pflow_device_find(const void *wanted);
+struct net_device *pflow_device_find(const struct pflow_device *noted, const void *wanted);
 void pflow_signals_read(int cpu);
 int pflow_signals_setup(void);
 void pflow_signals_teardown(void);

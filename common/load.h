@@ -7,6 +7,20 @@
 #include <linux/percpu.h>
 
 /**
+ * struct pflow_device - a device that may be gone
+ * @dev: an identity, never followed
+ * @net: its namespace when it was noted, likewise
+ * @ifindex: its number there
+ *
+ * Half of one and half of another is found nowhere.
+ */
+struct pflow_device {
+	const void *dev;
+	const void *net;
+	int ifindex;
+};
+
+/**
  * struct pflow_load - what the estimator knows of one CPU
  * @watch: not 0: this CPU's packets are looked at; read for every packet
  * @pressed: they are judged, since something overflows here
@@ -14,7 +28,7 @@
  * @sampled: they are counted, so that rates are known at peace too
  * @polled: packets taken from devices, accumulated
  * @device_polls: polls of devices that brought packets, accumulated
- * @polled_dev: device that brought some last; an identity, never followed
+ * @polled_dev: device that brought some last
  * @polled_at: jiffies of that
  * @turned_at: jiffies when it was last another one than before
  * @until: jiffies at which pressure ends unless it is raised again
@@ -24,7 +38,7 @@
  * @tcp_at: jiffies when it last received
  * @prompt_at: jiffies when a receiver was last known here that wants each packet at once
  * @chain_id: NAPI instance that uses its whole weight again and again
- * @chain_dev: its device; like @chain_id an identity, never followed
+ * @chain_dev: its device; like @chain_id never followed
  * @chain_start: local_clock() of the first of those polls
  * @chain_last: local_clock() of the newest
  * @standing_ns: time during which a receive queue stood full, accumulated
@@ -47,7 +61,7 @@ struct pflow_load {
 	u32 since;
 	u32 polled;
 	u32 device_polls;
-	const void *polled_dev;
+	struct pflow_device polled_dev;
 	u32 polled_at;
 	u32 turned_at;
 	u32 until;
@@ -58,7 +72,7 @@ struct pflow_load {
 	u32 tcp_at;
 	u32 prompt_at;
 	const void *chain_id;
-	const void *chain_dev;
+	struct pflow_device chain_dev;
 	u64 chain_start;
 	u64 chain_last;
 	u64 standing_ns;

@@ -32,7 +32,7 @@ static bool running;
 static void table_empty(void)
 {
 	lockdep_assert_held(&modules_lock);
-	pflow_scan();
+	pflow_scan_whole();
 	pflow_table_clear();
 }
 

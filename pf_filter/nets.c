@@ -6,6 +6,9 @@
  * every namespace while a CPU's packets are looked at, or were a moment ago, and in none else.
  * One more is ahead of connection tracking (ahead.c), only where connections are tracked.
  *
+ * A worker sees to that: anybody can make a namespace, and so make a walk over all of them long. A
+ * new one is met by the next walk, a tenth of a second later.
+ *
  * A namespace's hooks are removed before it goes (pernet exit), all of them before the module goes.
  * A packet that is under way in one as it is removed uses nothing that goes before a grace
  * period is over.
@@ -16,6 +19,7 @@
 #include <linux/netfilter_ipv4.h>
 #include <linux/netfilter_ipv6.h>
 #include <linux/rtnetlink.h>
+#include <linux/workqueue.h>
 #include <net/net_namespace.h>
 #include <net/netns/generic.h>
 
@@ -58,6 +62,8 @@ struct filter_net {
 static unsigned int filter_net_id;
 static DEFINE_MUTEX(hooks_lock);
 static bool hooks_wanted;
+static bool hooks_asked;	/* as the estimator told last */
+static struct workqueue_struct *queue;
 
 /* Are connections tracked here? Its hook is there then, by its priority. */
 static bool net_tracks(const struct net *net)
@@ -98,14 +104,6 @@ static bool net_set_hooked(struct net *net, bool on)
 	return ours->ahead;
 }
 
-static int filter_net_init(struct net *net)
-{
-	mutex_lock(&hooks_lock);
-	net_set_hooked(net, hooks_wanted);
-	mutex_unlock(&hooks_lock);
-	return 0;
-}
-
 static void filter_net_exit(struct net *net)
 {
 	mutex_lock(&hooks_lock);
@@ -120,37 +118,45 @@ static void filter_net_pre_exit(struct net *net)
 }
 
 static struct pernet_operations net_ops = {
-	.init = filter_net_init,
 	.pre_exit = filter_net_pre_exit,
 	.exit = filter_net_exit,
 	.id = &filter_net_id,
 	.size = sizeof(struct filter_net),
 };
 
+/*
+ * A namespace leaves the list before its exit function is called. One that was not there yet is
+ * hooked in the next round. That of the host comes first, where most packets come in.
+ */
+static void nets_follow(struct work_struct *work)
+{
+	bool on = READ_ONCE(hooks_asked), ahead;
+	struct net *net;
+
+	mutex_lock(&hooks_lock);
+	ahead = net_set_hooked(&init_net, on);
+	down_read(&net_rwsem);
+	for_each_net(net)
+		ahead |= net_set_hooked(net, on);
+	up_read(&net_rwsem);
+	tracked_use(ahead);
+	WRITE_ONCE(hooks_wanted, on);
+	mutex_unlock(&hooks_lock);
+}
+
+static DECLARE_WORK(nets_work, nets_follow);
+
 /**
  * filter_nets_watch() - be in every network namespace, or in none
  * @on: whether
  *
- * A namespace leaves the list before its exit function is called, and enters it after its init
- * function; one that was neither here nor there meanwhile is hooked in the next round.
- *
- * Context: process, may sleep; told every now and then.
+ * Context: any; told every now and then.
  */
 void filter_nets_watch(bool on)
 {
-	bool ahead = false;
-	struct net *net;
-
-	mutex_lock(&hooks_lock);
-	if (on || hooks_wanted) {
-		down_read(&net_rwsem);
-		for_each_net(net)
-			ahead |= net_set_hooked(net, on);
-		up_read(&net_rwsem);
-		tracked_use(ahead);
-		WRITE_ONCE(hooks_wanted, on);
-	}
-	mutex_unlock(&hooks_lock);
+	WRITE_ONCE(hooks_asked, on);
+	if (on || READ_ONCE(hooks_wanted))
+		queue_work(queue, &nets_work);
 }
 
 /**
@@ -164,11 +170,20 @@ int filter_nets_setup(void)
 
 	if (err)
 		return err;
+	/* Beside receivers that want all of a CPU, an ordinary worker would come late. */
+	queue = alloc_workqueue("packetflow_nets", WQ_UNBOUND | WQ_HIGHPRI, 1);
+	if (!queue) {
+		err = -ENOMEM;
+		goto wires;
+	}
 	hooks_wanted = false;
 	trails_setup();
 	err = register_pernet_subsys(&net_ops);
-	if (err)
-		wires_teardown();
+	if (!err)
+		return 0;
+	destroy_workqueue(queue);
+wires:
+	wires_teardown();
 	return err;
 }
 
@@ -180,6 +195,8 @@ int filter_nets_setup(void)
  */
 void filter_nets_teardown(void)
 {
+	cancel_work_sync(&nets_work);
+	destroy_workqueue(queue);
 	unregister_pernet_subsys(&net_ops);
 	synchronize_net();
 	mutex_lock(&hooks_lock);

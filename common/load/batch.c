@@ -123,7 +123,7 @@ static enum wish batch_wish_on_cpu(int cpu, const void *dev)
 {
 	const struct pflow_load *load = per_cpu_ptr(&pflow_load, cpu);
 	bool polls = pflow_within(READ_ONCE(load->polled_at), LINGER);
-	bool this = polls && READ_ONCE(load->polled_dev) == dev;
+	bool this = polls && READ_ONCE(load->polled_dev.dev) == dev;
 
 	if (polls && !this && !pflow_within(READ_ONCE(load->turned_at), LINGER))
 		return NO_MATTER;
@@ -158,7 +158,7 @@ static void batch_refresh(struct batched *slot, unsigned long ns)
 static bool batch_begin_on_cpu(int cpu, unsigned long ns)
 {
 	const struct pflow_load *load = per_cpu_ptr(&pflow_load, cpu);
-	const void *polled = READ_ONCE(load->polled_dev);
+	const void *polled = READ_ONCE(load->polled_dev.dev);
 	struct net_device *dev;
 
 	if (!READ_ONCE(load->pressed))
@@ -167,7 +167,7 @@ static bool batch_begin_on_cpu(int cpu, unsigned long ns)
 		return false;
 	/* It stays while the RTNL lock is held. */
 	rcu_read_lock();
-	dev = pflow_device_find(polled);
+	dev = pflow_device_find(&load->polled_dev, polled);
 	rcu_read_unlock();
 	return dev && batch_begin(dev, ns);
 }

@@ -8,8 +8,8 @@
  * that owners and rates are known before they are needed.
  *
  * Context: a thread of a real-time class. An ordinary thread would hardly run on the overloaded
- * CPU, least of all beside receivers that pf_sched has raised. What takes its time is left to a
- * worker: to attach and detach, and to scan.
+ * CPU, least of all beside receivers that pf_sched has raised. What takes its time is left to
+ * workers: to attach and detach, and to scan, which others can make as long as they like.
  */
 #include <linux/kthread.h>
 #include <linux/workqueue.h>
@@ -26,19 +26,21 @@
 #define SAMPLE_EVERY	(10 * HZ)
 #define SCAN_EVERY	(30 * HZ)
 #define SCAN_APART	(5 * HZ)
+#define SCAN_PAUSE	(HZ / 2)	/* between two steps of one */
 
 static struct kthread_worker *thread;
 static void estimator_round(struct kthread_work *work);
 static struct kthread_delayed_work estimator_work;
 static struct workqueue_struct *queue;
-static void estimator_arm_and_scan(struct work_struct *work);
-static DECLARE_WORK(slow_work, estimator_arm_and_scan);
+static void estimator_attach(struct work_struct *work);
+static DECLARE_WORK(attach_work, estimator_attach);
+static void estimator_scan(struct work_struct *work);
+static DECLARE_DELAYED_WORK(scan_work, estimator_scan);
 
-/* What the estimator wants to be done by the worker. */
+/* What the estimator wants to be attached. */
 static struct {
 	bool learn;	/* receive calls armed */
 	bool measure;	/* softirqs measured */
-	bool scan;
 } wanted;
 
 static bool sampling;
@@ -50,6 +52,7 @@ static u64 last_learnt;
 static u64 last_busy;
 static u64 last_pressed;
 static u32 last_scan;
+static bool scanning;
 
 /**
  * pflow_estimator_wake() - a CPU came under pressure
@@ -131,15 +134,21 @@ static bool estimator_is_learning(bool pressed, bool busy)
 }
 
 /* Do what the estimator wants and has no time for. */
-static void estimator_arm_and_scan(struct work_struct *work)
+static void estimator_attach(struct work_struct *work)
 {
 	if (READ_ONCE(wanted.learn) && pflow_probes_arm())
 		WRITE_ONCE(learn_anew, true);
 	pflow_threads_measure(READ_ONCE(wanted.measure));
-	if (xchg(&wanted.scan, false)) {
-		pflow_scan();
-		WRITE_ONCE(last_scan, (u32)jiffies);
+}
+
+static void estimator_scan(struct work_struct *work)
+{
+	if (!pflow_scan()) {
+		queue_delayed_work(queue, &scan_work, SCAN_PAUSE);
+		return;
 	}
+	WRITE_ONCE(last_scan, (u32)jiffies);
+	WRITE_ONCE(scanning, false);
 }
 
 static void estimator_round(struct kthread_work *work)
@@ -164,9 +173,12 @@ static void estimator_round(struct kthread_work *work)
 	pflow_threads_note(get_jiffies_64() - last_busy <= MEASURE_FOR);
 	WRITE_ONCE(wanted.learn, learn);
 	WRITE_ONCE(wanted.measure, lately && pflow_modules_time_threads());
-	if (estimator_is_due(READ_ONCE(last_scan), pressed && !before ? SCAN_APART : SCAN_EVERY))
-		WRITE_ONCE(wanted.scan, true);
-	queue_work(queue, &slow_work);
+	queue_work(queue, &attach_work);
+	if (!READ_ONCE(scanning) &&
+	    estimator_is_due(READ_ONCE(last_scan), pressed && !before ? SCAN_APART : SCAN_EVERY)) {
+		WRITE_ONCE(scanning, true);
+		queue_delayed_work(queue, &scan_work, 0);
+	}
 	if (busy)
 		pflow_waiting_check();
 	soon = pressed && pflow_place_step(&idle_cpus);
@@ -229,13 +241,15 @@ int pflow_estimator_setup(void)
 	last_busy = get_jiffies_64() - MEASURE_FOR - 1;
 	last_pressed = last_busy;
 	last_scan = pflow_stamp_past(SCAN_EVERY);
+	scanning = false;
 	kthread_queue_delayed_work(thread, &estimator_work, 0);
 	return 0;
 
 batch:
 	/* A signal that came between the two may have woken it. */
 	kthread_cancel_delayed_work_sync(&estimator_work);
-	cancel_work_sync(&slow_work);
+	cancel_work_sync(&attach_work);
+	cancel_delayed_work_sync(&scan_work);
 	pflow_probes_watch(false);
 	pflow_threads_note(false);
 	pflow_threads_measure(false);
@@ -262,7 +276,8 @@ void pflow_estimator_teardown(void)
 	/* Nothing raises any more, so the work cannot be queued again. */
 	kthread_cancel_delayed_work_sync(&estimator_work);
 	kthread_destroy_worker(thread);
-	cancel_work_sync(&slow_work);
+	cancel_work_sync(&attach_work);
+	cancel_delayed_work_sync(&scan_work);
 	pflow_crowd_teardown();
 	destroy_workqueue(queue);
 	pflow_batch_teardown();

@@ -46,6 +46,13 @@ struct seen {
 
 static DEFINE_PER_CPU(struct seen, seen);
 
+static void device_note(struct pflow_device *noted, const struct net_device *dev)
+{
+	WRITE_ONCE(noted->dev, dev);
+	WRITE_ONCE(noted->net, dev_net(dev));
+	WRITE_ONCE(noted->ifindex, dev->ifindex);
+}
+
 static noinline void chain_note_full_poll(struct pflow_load *load, const struct napi_struct *napi)
 {
 	u64 now = local_clock();
@@ -56,7 +63,7 @@ static noinline void chain_note_full_poll(struct pflow_load *load, const struct 
 		if (alive)
 			return;
 		WRITE_ONCE(load->chain_id, napi);
-		WRITE_ONCE(load->chain_dev, napi->dev);
+		device_note(&load->chain_dev, napi->dev);
 		load->chain_start = now;
 	} else if (now - load->chain_start > STANDING_NS) {
 		u64 since = load->chain_last;
@@ -76,12 +83,15 @@ static void on_napi_poll(void *unused, struct napi_struct *napi, int work, int b
 	WRITE_ONCE(load->polled, load->polled + work);
 	if (napi->dev && work) {
 		load->device_polls++;
-		if (load->polled_dev != napi->dev) {
-			WRITE_ONCE(load->polled_dev, napi->dev);
+		if (load->polled_dev.dev != napi->dev) {
+			device_note(&load->polled_dev, napi->dev);
 			WRITE_ONCE(load->turned_at, (u32)jiffies);
 		}
-		if (load->polled_at != (u32)jiffies)
+		if (load->polled_at != (u32)jiffies) {
+			/* It may have moved to another namespace. */
+			device_note(&load->polled_dev, napi->dev);
 			WRITE_ONCE(load->polled_at, (u32)jiffies);
+		}
 	}
 	if (likely(work < budget)) {
 		if (unlikely(load->chain_id == napi) && budget == napi->weight)
@@ -109,28 +119,34 @@ static u64 device_losses(struct net_device *dev)
 
 /**
  * pflow_device_find() - find a device that may be gone
+ * @noted: where it was; others may be noted there meanwhile
  * @wanted: it; only compared
+ *
+ * By its number: a namespace may have any number of devices.
  *
  * Context: RCU read side. Return: it, or NULL if there is none any more.
  */
-struct net_device *pflow_device_find(const void *wanted)
+struct net_device *pflow_device_find(const struct pflow_device *noted, const void *wanted)
 {
+	const void *in = READ_ONCE(noted->net);
 	struct net_device *dev;
 	struct net *net;
 
-	for_each_net_rcu(net)
-		for_each_netdev_rcu(net, dev)
-			if (dev == wanted)
-				return dev;
+	for_each_net_rcu(net) {
+		if (net != in)
+			continue;
+		dev = dev_get_by_index_rcu(net, READ_ONCE(noted->ifindex));
+		return dev == wanted ? dev : NULL;
+	}
 	return NULL;
 }
 
-static bool device_find_losses(const void *wanted, u64 *losses)
+static bool device_find_losses(const struct pflow_device *noted, const void *wanted, u64 *losses)
 {
 	struct net_device *dev;
 
 	rcu_read_lock();
-	dev = pflow_device_find(wanted);
+	dev = pflow_device_find(noted, wanted);
 	if (dev)
 		*losses = device_losses(dev);
 	rcu_read_unlock();
@@ -139,12 +155,12 @@ static bool device_find_losses(const void *wanted, u64 *losses)
 
 static void device_check_losses(int cpu, struct pflow_load *load, struct seen *last)
 {
-	const void *dev = READ_ONCE(load->chain_dev);
+	const void *dev = READ_ONCE(load->chain_dev.dev);
 	s64 age = local_clock() - READ_ONCE(load->chain_last);
 	u64 losses;
 
 	if (!READ_ONCE(load->chain_id) || age > CHAIN_GAP_NS ||
-	    !device_find_losses(dev, &losses)) {
+	    !device_find_losses(&load->chain_dev, dev, &losses)) {
 		last->dev = NULL;
 		return;
 	}

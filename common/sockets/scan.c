@@ -7,6 +7,10 @@
  * whose release was missed. Runs when the suite starts, when a CPU comes under
  * pressure, when people read the table, and now and then.
  *
+ * A user may have any number of processes and files. So a scan goes in steps of so many files each,
+ * from where the last step ended; the worker leaves time between them. Processes that share one
+ * table of files are one: it is walked once.
+ *
  * Tasks are taken in batches by reference, files in batches under the lock
  * that iterate_fd() takes, so neither RCU nor a file table is held for long. A
  * task that is missed because the list moved is met the next time.
@@ -15,6 +19,7 @@
  */
 #include <linux/fdtable.h>
 #include <linux/file.h>
+#include <linux/hash.h>
 #include <linux/mutex.h>
 #include <linux/net.h>
 #include <linux/sched/signal.h>
@@ -24,10 +29,21 @@
 
 #define TASK_BATCH	64
 #define FILE_BATCH	256
+#define STEP		100000	/* files, of 0.1 to 0.3 us each */
+#define TASK_COST	16	/* a process without files takes as long as so many of them */
+#define SHARED_BITS	6
 
 static DEFINE_MUTEX(scan_lock);
-static u16 scan_number;
 static struct task_struct *tasks[TASK_BATCH];	/* not allocated: a scan must not fail */
+
+/* The scan that is under way, if any; under scan_lock. */
+static struct {
+	u16 number;			/* of this one, or the last one; 0 means no scan */
+	bool under_way;
+	struct task_struct *last;	/* process met last, by reference; or NULL */
+	unsigned int met;		/* processes met so far */
+	const void *shared[1 << SHARED_BITS];	/* tables of files met; only compared */
+} scan;
 
 struct file_walk {
 	struct task_struct *task;
@@ -46,15 +62,38 @@ static int scan_file(const void *data, struct file *file, unsigned int fd)
 	sk = sock ? pflow_process_sock(sock) : NULL;
 	if (sk) {
 		rcu_read_lock();
-		pflow_owner_holds(sk, walk->task, scan_number);
+		pflow_owner_holds(sk, walk->task, scan.number);
 		rcu_read_unlock();
 	}
 	return 0;
 }
 
-static void scan_task(struct task_struct *task)
+/*
+ * Was this task's table of files walked for another task? One that came to the place of another in
+ * memory meanwhile is passed over, if it is shared as well, until the next scan.
+ */
+static bool scan_met_files(struct task_struct *task)
+{
+	const void **met = NULL;
+	bool before = false;
+
+	lockdep_assert_held(&scan_lock);
+	task_lock(task);
+	if (task->files && atomic_read(&task->files->count) > 1)
+		met = &scan.shared[hash_ptr(task->files, SHARED_BITS)];
+	if (met) {
+		before = *met == task->files;
+		*met = task->files;
+	}
+	task_unlock(task);
+	return before;
+}
+
+/* Return: files met. */
+static unsigned int scan_task(struct task_struct *task)
 {
 	struct file_walk walk = { .task = task };
+	unsigned int files = 0;
 	int fd = 0;
 
 	do {
@@ -64,10 +103,12 @@ static void scan_task(struct task_struct *task)
 		task_lock(task);
 		fd = task->files ? iterate_fd(task->files, fd, scan_file, &walk) : 0;
 		task_unlock(task);
+		files += FILE_BATCH - (fd ? 0 : walk.left);
 		if (fd)
 			fd--;	/* the file at which the batch ended is still to do */
 		cond_resched();
 	} while (fd);
+	return files;
 }
 
 /*
@@ -84,48 +125,111 @@ static struct task_struct *task_with_files(struct task_struct *process)
 	return process;
 }
 
-/* Take the batch of processes after the first @skip. */
-static unsigned int scan_take_tasks(unsigned int skip)
+/* Where to go on; where the process met last is gone, as many are passed as were met. */
+static struct task_struct *scan_where_left(void)
 {
-	struct task_struct *process;
+	struct task_struct *process = &init_task;
+	unsigned int i;
+
+	lockdep_assert_held(&scan_lock);
+	if (scan.last && pid_alive(scan.last))
+		return next_task(scan.last);
+	for (i = 0; i <= scan.met && (i == 0 || process != &init_task); i++)
+		process = next_task(process);
+	return process;
+}
+
+/* Take the next batch of processes. */
+static unsigned int scan_take_tasks(void)
+{
+	struct task_struct *process, *last = NULL;
 	unsigned int n = 0;
 
 	lockdep_assert_held(&scan_lock);
 	rcu_read_lock();
-	for_each_process(process) {
-		if (skip) {
-			skip--;
-			continue;
-		}
+	for (process = scan_where_left(); process != &init_task && n < TASK_BATCH;
+	     process = next_task(process)) {
 		tasks[n] = task_with_files(process);
-		get_task_struct(tasks[n]);
-		if (++n == TASK_BATCH)
-			break;
+		get_task_struct(tasks[n++]);
+		last = process;
 	}
+	if (last)
+		get_task_struct(last);
 	rcu_read_unlock();
+	if (scan.last)
+		put_task_struct(scan.last);
+	scan.last = last;
+	scan.met += n;
 	return n;
 }
 
+static void scan_begin(void)
+{
+	lockdep_assert_held(&scan_lock);
+	if (scan.last)
+		put_task_struct(scan.last);
+	scan.last = NULL;
+	scan.met = 0;
+	memset(scan.shared, 0, sizeof(scan.shared));
+	if (!++scan.number)
+		scan.number++;
+	scan.under_way = true;
+}
+
+/* Go on for about so many files. Return: whether all has been met. */
+static bool scan_go_on(unsigned int files)
+{
+	unsigned int done = 0, n, i;
+
+	lockdep_assert_held(&scan_lock);
+	if (!scan.under_way)
+		scan_begin();
+	do {
+		n = scan_take_tasks();
+		for (i = 0; i < n; i++) {
+			done += TASK_COST;
+			if (!scan_met_files(tasks[i]))
+				done += scan_task(tasks[i]);
+			put_task_struct(tasks[i]);
+		}
+	} while (n == TASK_BATCH && done < files);
+	if (n == TASK_BATCH)
+		return false;
+	pflow_table_reap();
+	if (scan.last)
+		put_task_struct(scan.last);
+	scan.last = NULL;
+	scan.under_way = false;
+	return true;
+}
+
 /**
- * pflow_scan() - bring the table in line with what is open now
+ * pflow_scan() - one step of bringing the table in line with what is open now
+ *
+ * Context: process, may sleep, for some 30 ms, or as long as one process has files. Return: whether
+ * all that is open has been met.
+ */
+bool pflow_scan(void)
+{
+	bool all;
+
+	mutex_lock(&scan_lock);
+	all = scan_go_on(STEP);
+	mutex_unlock(&scan_lock);
+	return all;
+}
+
+/**
+ * pflow_scan_whole() - meet all that is open, from the beginning
+ *
+ * It takes as long as there are processes and files. So it is for when the suite stops only.
  *
  * Context: process, may sleep.
  */
-void pflow_scan(void)
+void pflow_scan_whole(void)
 {
-	unsigned int seen = 0, n, i;
-
 	mutex_lock(&scan_lock);
-	if (!++scan_number)	/* 0 means no scan */
-		scan_number++;
-	do {
-		n = scan_take_tasks(seen);
-		for (i = 0; i < n; i++) {
-			scan_task(tasks[i]);
-			put_task_struct(tasks[i]);
-		}
-		seen += n;
-	} while (n == TASK_BATCH);
-	pflow_table_reap();
+	scan_begin();
+	scan_go_on(UINT_MAX);
 	mutex_unlock(&scan_lock);
 }

@@ -1,0 +1,82 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""The walk over all open files: anybody can make it long, and nobody has to wait for it."""
+
+import ctypes
+import os
+import resource
+import signal
+import time
+from collections.abc import Callable
+
+from inside import inside, mark
+from inside.net import udp
+from inside.suite import entry, set_knob, sockets
+
+pytestmark = mark.ends
+
+PROCESSES = 150
+FILES = 50_000
+CLONE_FILES = 0x400
+SYS_CLONE = 56  # of x86-64
+
+
+def took(does: Callable[[], object]) -> float:
+    began = time.monotonic()
+    does()
+    return time.monotonic() - began
+
+
+def whole() -> float:
+    """How long a walk over everything takes: one comes before the suite stops."""
+    seconds = took(lambda: set_knob("enable", 0))
+    set_knob("enable", 1)
+    return seconds
+
+
+def open_files(count: int) -> None:
+    resource.setrlimit(resource.RLIMIT_NOFILE, (count + 1000, count + 1000))
+    null = os.open("/dev/null", os.O_RDONLY)
+    for _ in range(count):
+        os.dup(null)
+
+
+def child(flags: int) -> int:
+    """One that has the same files open, by a table of its own or by the same one."""
+    pid = ctypes.CDLL(None).syscall(SYS_CLONE, flags | signal.SIGCHLD, 0, 0, 0, 0)
+    if not pid:
+        signal.pause()
+        os._exit(0)
+    return int(pid)
+
+
+def end(pids: list[int]) -> None:
+    for pid in pids:
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+
+
+@inside(timeout=300)
+def test_processes_that_share_their_files_are_walked_once() -> None:
+    open_files(FILES)
+    alone = whole()
+    children = [child(CLONE_FILES) for _ in range(PROCESSES)]
+    try:
+        assert whole() < 3 * alone + 0.3
+    finally:
+        end(children)
+
+
+@inside(timeout=300)
+def test_who_reads_the_table_waits_for_no_long_walk() -> None:
+    one = udp()
+    open_files(FILES)
+    children = [child(0) for _ in range(PROCESSES)]
+    try:
+        long = whole()
+        assert long > 1, "too short to tell anything"
+        assert min(took(sockets) for _ in range(3)) < long / 3
+        # Nor does a socket go unseen for it.
+        assert int(entry(one)["owner"]) == os.getpid()
+    finally:
+        end(children)
+    one.close()
