@@ -353,6 +353,20 @@ MUTANTS = [
         "vm/test_tracked.py::test_a_changed_translation_holds_at_once",
     ),
     Mutant(
+        "a new connection is not translated, as the one before it was not",
+        "pf_filter/tracked.c",
+        "(IPS_NAT_MASK | IPS_DST_NAT_DONE)",
+        "IPS_NAT_MASK",
+        "vm/test_tracked.py::test_who_is_not_translated_may_be_with_the_next_packet",
+    ),
+    Mutant(
+        "a rule sets a packet's address as it set that of the one before",
+        "pf_filter/wire.c",
+        "	if (tracked->node)\n",
+        "	if (true)\n",
+        "vm/test_tracked.py::test_a_destination_that_a_rule_sets_by_the_packet_is_judged_by_the_packet",
+    ),
+    Mutant(
         "a VLAN that nobody has",
         "pf_filter/driver.c",
         "if (!type || frame->end",
