@@ -167,6 +167,31 @@ static bool tracked_remember(const struct sk_buff *skb, struct tracked *at)
 }
 
 /**
+ * tracked_keeps_source() - will a forwarded packet arrive with the source that it has here?
+ * @skb: its buffer, at the hook
+ *
+ * Of a new connection that is decided behind the hook, and may be at any time where addresses are
+ * translated.
+ *
+ * Return: whether it surely will, as far as tracking knows.
+ */
+static bool tracked_keeps_source(const struct sk_buff *skb)
+{
+	enum ip_conntrack_info info;
+	const struct nf_conn *ct = nf_ct_get(skb, &info);
+	unsigned long status;
+
+	if (!ct)
+		return true;
+	status = READ_ONCE(ct->status);
+	if (CTINFO2DIR(info) == IP_CT_DIR_REPLY)
+		return !(status & IPS_DST_NAT);
+	if (nf_ct_is_confirmed(ct))
+		return !(status & IPS_SRC_NAT);
+	return !(status & ASKED_FOR_NAT);
+}
+
+/**
  * tracked_leads_to() - is a flow still translated so?
  * @at: where it was in the table
  * @net: namespace of its packets
@@ -228,6 +253,11 @@ static bool tracked_read_key(const struct filter_packet *packet, struct wire_key
 static bool tracked_remember(const struct sk_buff *skb, struct tracked *at)
 {
 	at->node = NULL;
+	return true;
+}
+
+static bool tracked_keeps_source(const struct sk_buff *skb)
+{
 	return true;
 }
 

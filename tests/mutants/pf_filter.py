@@ -360,6 +360,14 @@ MUTANTS = [
         "vm/test_tracked.py::test_who_is_not_translated_may_be_with_the_next_packet",
     ),
     Mutant(
+        "sources arrive as they are where the host first sees them",
+        "pf_filter/follow.c",
+        "if (!tracked_keeps_source(skb) &&",
+        "if (!skb &&",
+        "vm/test_containers_rules.py"
+        "::test_whose_source_the_host_translates_gets_to_who_waits_for_that_source",
+    ),
+    Mutant(
         "a rule sets a packet's address as it set that of the one before",
         "pf_filter/wire.c",
         "	if (tracked->node)\n",

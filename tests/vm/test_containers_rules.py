@@ -15,6 +15,7 @@ from inside.containers import (
     APART,
     LARGE,
     MANY,
+    PACKET,
     PORT,
     came,
     forwarding,
@@ -23,12 +24,23 @@ from inside.containers import (
     sending,
     socket_in,
 )
-from inside.net import SMALL, Namespace, Peer, drain, drops, nft, pressure, udp
+from inside.net import (
+    SMALL,
+    SO_RCVBUFFORCE,
+    Namespace,
+    Peer,
+    drain,
+    drops,
+    nft,
+    pressure,
+    udp,
+)
 from inside.suite import begin, dropped, entry, passed
 
 pytestmark = mark.newest
 
 INNER = PORT + 1
+HIDDEN, SHOWN = 7000, 7001  # source ports: before and after the host has translated them
 KNOWN_FOR = 1.0  # seconds for which a trail that nothing confirms is followed
 TRACKING = {
     "state": "chain in { type filter hook prerouting priority mangle; ct state new counter; };",
@@ -167,3 +179,34 @@ def test_what_a_container_redirects_from_now_on_arrives_once_the_trail_is_over()
         begin()
         send(MANY)
         assert (len(drain(free)), drops(full) - lost) == (MANY, 0), (dropped(), passed())
+
+
+def sharing(pod: Namespace, address: str, rcvbuf: int) -> socket.socket:
+    """One of several sockets of the port."""
+    with pod:
+        made = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        made.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, rcvbuf)
+        made.bind((address, PORT))
+    return made
+
+
+@inside()
+def test_whose_source_the_host_translates_gets_to_who_waits_for_that_source() -> None:
+    """Others have shown the host the way, to a socket that is full and hears all the rest."""
+    forwarding()
+    peer, one = Peer(), Peer(2)
+    chain = f"udp sport {HIDDEN} snat to {one.ours4}:{SHOWN};"
+    nft(f"table ip hide {{ chain out {{ type nat hook postrouting priority srcnat; {chain} }}; }}")
+    full = sharing(one, "0.0.0.0", SMALL)
+    with sharing(one, one.theirs4, LARGE) as free, full, pressure() as pressing:
+        free.connect((one.ours4, SHOWN))
+        with sending(peer, one.theirs4) as send, peer.udp(port=HIDDEN) as hidden:
+            learn(send, one, pressing)
+            lost = drops(full)
+            pressing.raise_()
+            begin()
+            for _ in range(MANY):
+                hidden.sendto(PACKET, (one.theirs4, PORT))
+            told = dropped(), passed()
+            assert (len(drain(free)), drops(full) - lost) == (MANY, 0), told
