@@ -24,6 +24,7 @@ from inside.containers import (
     forwarding,
     learn,
     nat,
+    refresh,
     sending,
     socket_in,
 )
@@ -87,10 +88,11 @@ def test_a_container_is_judged_by_the_host(to: str, sources: int) -> None:
     sock = socket_in(one.pod, to)
     with pressure() as pressing, sending(peer, to, sources) as send:
         learn(send, one.pod, pressing)
+        arrived = came(one.pod)
+        refresh(send, pressing)
         with one.pod:
             before = (drops(sock), early(sock), udp_errors(":" in to)[0])
         begin()
-        arrived = came(one.pod)
         send(MANY)
         with one.pod:
             after = (drops(sock), early(sock), udp_errors(":" in to)[0])
@@ -274,9 +276,9 @@ def test_what_others_see_ends_no_trail() -> None:
         def told_in_time() -> bool:
             """False where a change took so long that what was known was over by itself."""
             learn(send, pod, pressing)
-            pressing.raise_()
-            begin()
             longest, before = 0.0, time.monotonic()
+            refresh(send, pressing)
+            begin()
             for i in range(MANY):
                 if i % 10 == 0:
                     with stranger:

@@ -21,6 +21,7 @@ from inside.containers import (
     forwarding,
     learn,
     nat,
+    refresh,
     sending,
     socket_in,
 )
@@ -91,8 +92,9 @@ def test_a_container_that_tracks_connections_is_judged_by_the_host(way: str, tra
         full = socket_in(one, "0.0.0.0")
         with pressure() as pressing, sending(peer, to) as send:
             learn(send, one, pressing)
-            arrived, lost = came(one), drops(full)
-            pressing.raise_()
+            arrived = came(one)
+            refresh(send, pressing)
+            lost = drops(full)
             begin()
             send(MANY)
             told = dropped(), passed()
@@ -203,8 +205,8 @@ def test_whose_source_the_host_translates_gets_to_who_waits_for_that_source() ->
         free.connect((one.ours4, SHOWN))
         with sending(peer, one.theirs4) as send, peer.udp(port=HIDDEN) as hidden:
             learn(send, one, pressing)
+            refresh(send, pressing)
             lost = drops(full)
-            pressing.raise_()
             begin()
             for _ in range(MANY):
                 hidden.sendto(PACKET, (one.theirs4, PORT))

@@ -20,6 +20,7 @@ from inside.containers import (
     forwarding,
     learn,
     nat,
+    refresh,
     sending,
     socket_in,
 )
@@ -195,9 +196,9 @@ def test_connections_that_are_spread_are_judged_where_each_goes() -> None:
     with pressure() as pressing, sending(peer, peer.ours4, MANY) as each:
         with sending(peer, peer.ours4, 2) as send:
             learn(send, one, pressing)
+            refresh(send, pressing)
         drain(free)
         lost = drops(full)
-        pressing.raise_()
         begin()
         each(MANY)
         told = dropped(), passed()
@@ -240,8 +241,8 @@ def test_a_destination_that_a_rule_sets_by_the_packet_is_judged_by_the_packet() 
         nft("table ip turn { chain in { type filter hook prerouting priority mangle + 1; }; }")
         nft(f"add rule ip turn in udp dport {PORT} ip daddr set {by_turns(one, other)}")
         learn(send, one, pressing)
+        refresh(send, pressing)
         drain(free)
-        pressing.raise_()
         lost = drops(full), drops(local)
         for _ in range(FLOWS):
             with sending(peer, peer.ours4) as new:
