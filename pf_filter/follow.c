@@ -4,7 +4,7 @@
  *
  * A trail is not begun where rules choose the route, or where it has several paths, and not
  * where the source or the destination is translated further on. Others of the same destination may
- * have begun one then. It is followed, unless it depends on the source who receives the packet.
+ * have begun one then. It is followed, unless a socket may be connected to that source.
  *
  * Every %CONFIRM_EVERY another packet is traced; where it arrives elsewhere, the trail leads there,
  * and %TRAIL_LASTS after the last one that arrived it ends. A packet that a later filter drops is
@@ -119,16 +119,14 @@ static enum filter_outcome trail_follow(struct trail *trail, struct filter_packe
 	return FILTER_PASS;
 }
 
-/* Are there sockets of this one's port that are told apart by who sends? */
-static noinline bool sock_depends_on_source(const struct filter_packet *packet)
+/* May a socket of this port be connected, and get what has a certain source? */
+static noinline bool port_depends_on_source(const struct filter_packet *packet)
 {
 	const struct udp_hslot *slot = udp_hashslot(pflow_udp_table(packet->home), packet->home,
 						    packet->local_port);
 	unsigned int looked = 0;
 	const struct sock *sk;
 
-	if (rcu_access_pointer(packet->sk->sk_reuseport_cb))
-		return true;
 	sk_for_each_rcu(sk, &slot->head) {
 		if (looked++ == SHARING_MOST)
 			return true;
@@ -168,7 +166,8 @@ static enum filter_outcome filter_follow(struct filter_packet *packet)
 					       htons(packet->local_port), packet->home_iif, 0);
 	if (!packet->sk)
 		return FILTER_PASS_NO_RECEIVER;
-	if (!tracked_keeps_source(skb) && sock_depends_on_source(packet))
+	packet->unsourced = !tracked_keeps_source(skb);
+	if (packet->unsourced && port_depends_on_source(packet))
 		return FILTER_PASS_FORWARDED;
 	return FILTER_PASS;
 }

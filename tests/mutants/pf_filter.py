@@ -131,9 +131,17 @@ MUTANTS = [
     Mutant(
         "a group's program not heeded",
         "pf_filter/classify.c",
-        "group && rcu_access_pointer(group->prog)",
-        "false",
+        "(packet->unsourced || rcu_access_pointer(group->prog))",
+        "packet->unsourced",
         B2_ONE_OF_SEVERAL + "test_a_group_with_a_program_is_dropped_for_only_if_all_are_full",
+    ),
+    Mutant(
+        "one of a group taken for all, whatever source it is given",
+        "pf_filter/classify.c",
+        "(packet->unsourced || rcu_access_pointer(group->prog))",
+        "rcu_access_pointer(group->prog)",
+        "vm/test_containers_rules.py"
+        "::test_a_new_connection_is_not_judged_by_one_of_several_that_share_the_port",
     ),
     Mutant(
         "a super-packet counted as one",
@@ -362,8 +370,8 @@ MUTANTS = [
     Mutant(
         "sources arrive as they are where the host first sees them",
         "pf_filter/follow.c",
-        "if (!tracked_keeps_source(skb) &&",
-        "if (!skb &&",
+        "packet->unsourced = !tracked_keeps_source(skb);",
+        "packet->unsourced = !skb;",
         "vm/test_containers_rules.py"
         "::test_whose_source_the_host_translates_gets_to_who_waits_for_that_source",
     ),

@@ -36,7 +36,7 @@ from inside.net import (
     pressure,
     udp,
 )
-from inside.suite import begin, dropped, entry, passed
+from inside.suite import begin, dropped, entry, passed, wait_for
 
 pytestmark = mark.newest
 
@@ -183,11 +183,19 @@ def test_what_a_container_redirects_from_now_on_arrives_once_the_trail_is_over()
         assert (len(drain(free)), drops(full) - lost) == (MANY, 0), (dropped(), passed())
 
 
-def sharing(pod: Namespace, address: str, rcvbuf: int) -> socket.socket:
+def hide(one: Peer) -> None:
+    """Have the host translate one source. For any new connection it may do so."""
+    chain = f"udp sport {HIDDEN} snat to {one.ours4}:{SHOWN};"
+    nft(f"table ip hide {{ chain out {{ type nat hook postrouting priority srcnat; {chain} }}; }}")
+
+
+def sharing(
+    pod: Namespace, address: str, rcvbuf: int, how: int = socket.SO_REUSEADDR
+) -> socket.socket:
     """One of several sockets of the port."""
     with pod:
         made = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        made.setsockopt(socket.SOL_SOCKET, how, 1)
         made.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, rcvbuf)
         made.bind((address, PORT))
     return made
@@ -198,8 +206,7 @@ def test_whose_source_the_host_translates_gets_to_who_waits_for_that_source() ->
     """Others have shown the host the way, to a socket that is full and hears all the rest."""
     forwarding()
     peer, one = Peer(), Peer(2)
-    chain = f"udp sport {HIDDEN} snat to {one.ours4}:{SHOWN};"
-    nft(f"table ip hide {{ chain out {{ type nat hook postrouting priority srcnat; {chain} }}; }}")
+    hide(one)
     full = sharing(one, "0.0.0.0", SMALL)
     with sharing(one, one.theirs4, LARGE) as free, full, pressure() as pressing:
         free.connect((one.ours4, SHOWN))
@@ -212,3 +219,34 @@ def test_whose_source_the_host_translates_gets_to_who_waits_for_that_source() ->
                 hidden.sendto(PACKET, (one.theirs4, PORT))
             told = dropped(), passed()
             assert (len(drain(free)), drops(full) - lost) == (MANY, 0), told
+
+
+@inside()
+def test_a_new_connection_is_not_judged_by_one_of_several_that_share_the_port() -> None:
+    """The kernel picks one by the source, which may yet be translated."""
+    forwarding()
+    peer, one = Peer(), Peer(2)
+    hide(one)
+    full, free = (sharing(one, "0.0.0.0", size, socket.SO_REUSEPORT) for size in (SMALL, LARGE))
+    with full, free, pressure() as pressing, sending(peer, one.theirs4, MANY) as each:
+        with sending(peer, one.theirs4, 50) as send:
+
+            def known() -> bool:
+                refresh(send, pressing)
+                time.sleep(APART)
+                begin()
+                send(50)
+                return passed()["forwarded"] == 0 and dropped()["socket_full"] > 0
+
+            wait_for(known)
+            refresh(send, pressing)
+        drain(free)
+        lost = drops(full)
+        begin()
+        each(MANY)
+        told = dropped(), passed()
+        got, gone = len(drain(free)), drops(full) - lost
+        assert got + gone == MANY and min(got, gone) > 0, (got, gone, told)
+        # Those that are traced are judged in the container, by who gets them.
+        assert told[0]["socket_full"] <= told[1]["traced"] < MANY / 10, told
+        assert told[1]["forwarded"] == 0, told
