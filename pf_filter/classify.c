@@ -195,11 +195,19 @@ static bool sock_would_drop(const struct filter_packet *packet, const struct soc
 				    packet->least);
 }
 
+/* Of several sockets that share a port the kernel picks one by the source. */
+static bool group_member_is_known(const struct filter_packet *packet,
+				  const struct sock_reuseport *group)
+{
+	return packet->sk->sk_state == TCP_ESTABLISHED ||
+	       !(packet->unsourced || rcu_access_pointer(group->prog));
+}
+
 /*
- * A BPF program picks the receiver later, by means unknown here: the most
- * important member stands for all, and only if all are full is the packet sure
- * to be dropped. The array only grows in place; its members are freed after a
- * grace period.
+ * A BPF program picks the receiver later, by means unknown here, or the source does, which may
+ * not be known yet: the most important member stands for all, and only if all are full is the
+ * packet sure to be dropped. The array only grows in place; its members are freed after a grace
+ * period.
  */
 static enum filter_outcome packet_find_in_group(struct filter_packet *packet,
 						const struct sock_reuseport *group)
@@ -231,7 +239,7 @@ static enum filter_outcome packet_find_entry(struct filter_packet *packet)
 	if (READ_ONCE(udp_sk(packet->sk)->encap_type) || READ_ONCE(udp_sk(packet->sk)->encap_rcv))
 		return FILTER_PASS_KERNEL_SOCKET;
 	group = rcu_dereference(packet->sk->sk_reuseport_cb);
-	if (group && rcu_access_pointer(group->prog) && packet->sk->sk_state != TCP_ESTABLISHED)
+	if (group && !group_member_is_known(packet, group))
 		return packet_find_in_group(packet, group);
 	packet->entry = pflow_sock_find(packet->sk);
 	if (!packet->entry)

@@ -74,6 +74,7 @@ static inline bool filter_exempt(u16 local_port, u16 remote_port, u32 rate)
  * @least: no more than that
  * @lasting: @entry depends on nothing but the flow
  * @ranked: B1 has let it through already
+ * @unsourced: it may be another source that its socket sees
  * @full: the socket would drop it
  * @v4: came by IPv4
  * @loopback: came from this very host
@@ -95,6 +96,7 @@ struct filter_packet {
 	u32 least;
 	bool lasting;
 	bool ranked;
+	bool unsourced;
 	bool full;
 	bool v4;
 	bool loopback;

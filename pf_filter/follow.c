@@ -3,21 +3,25 @@
  * Follow: where does what this host forwards end? At the beginning of a trail (trail.c).
  *
  * A trail is not begun where rules choose the route, or where it has several paths, and not
- * where the source or the destination is translated further on. Every %CONFIRM_EVERY another
- * packet is traced; where it arrives elsewhere, the trail leads there, and %TRAIL_LASTS after the
- * last one that arrived it ends. A packet that a later filter drops
- * is not received, so it confirms no trail.
+ * where the source or the destination is translated further on. Others of the same destination may
+ * have begun one then. It is followed, unless a socket may be connected to that source.
+ *
+ * Every %CONFIRM_EVERY another packet is traced; where it arrives elsewhere, the trail leads there,
+ * and %TRAIL_LASTS after the last one that arrived it ends. A packet that a later filter drops is
+ * not received, so it confirms no trail.
  *
  * Context: softirq, RCU read side.
  */
 #include <net/ip6_route.h>
 #include <net/ip_fib.h>
 #include <net/nexthop.h>
+#include <net/udp.h>
 
 #include "../common/compat/compat.h"
 #include "filter.h"
 
 #define TRAIL_BEGINS	(HZ / 4)	/* so long a slot is left to who waits for the first */
+#define SHARING_MOST	32		/* sockets looked at; of more it is taken to be so */
 
 /* Does all that goes to this address go one way? */
 static bool packet_goes_one_way4(const struct filter_packet *packet)
@@ -115,6 +119,24 @@ static enum filter_outcome trail_follow(struct trail *trail, struct filter_packe
 	return FILTER_PASS;
 }
 
+/* May a socket of this port be connected, and get what has a certain source? */
+static noinline bool port_depends_on_source(const struct filter_packet *packet)
+{
+	const struct udp_hslot *slot = udp_hashslot(pflow_udp_table(packet->home), packet->home,
+						    packet->local_port);
+	unsigned int looked = 0;
+	const struct sock *sk;
+
+	sk_for_each_rcu(sk, &slot->head) {
+		if (looked++ == SHARING_MOST)
+			return true;
+		if (READ_ONCE(sk->sk_state) == TCP_ESTABLISHED &&
+		    sk->sk_num == packet->local_port && net_eq(sock_net(sk), packet->home))
+			return true;
+	}
+	return false;
+}
+
 /**
  * filter_follow() - find the receiver of a packet that is not for this namespace
  * @packet: parsed; @home and @sk are filled in
@@ -142,5 +164,10 @@ static enum filter_outcome filter_follow(struct filter_packet *packet)
 		packet->sk = pflow_udp6_lookup(packet->home, &ipv6_hdr(skb)->saddr,
 					       htons(packet->remote_port), &ipv6_hdr(skb)->daddr,
 					       htons(packet->local_port), packet->home_iif, 0);
-	return packet->sk ? FILTER_PASS : FILTER_PASS_NO_RECEIVER;
+	if (!packet->sk)
+		return FILTER_PASS_NO_RECEIVER;
+	packet->unsourced = !tracked_keeps_source(skb);
+	if (packet->unsourced && port_depends_on_source(packet))
+		return FILTER_PASS_FORWARDED;
+	return FILTER_PASS;
 }

@@ -27,6 +27,9 @@
 #include <net/netfilter/nf_conntrack.h>
 #include <net/netfilter/nf_conntrack_core.h>
 
+/* Translated, or asked whether it is to be: a new connection of the same flow is asked again. */
+#define ASKED_FOR_NAT	(IPS_NAT_MASK | IPS_DST_NAT_DONE)
+
 #define CHAIN_LONGEST	16	/* entries; in a full table of the kernel's own size it is less */
 
 /* Of tracking; NULL: nothing is tracked. */
@@ -139,12 +142,14 @@ static bool tracked_locate(const struct nf_conntrack_tuple_hash *entry, struct t
  * tracked_remember() - where will the table tell of a packet's connection?
  * @skb: the packet's buffer, at the hook
  * @at: filled in; its @node is NULL where the table is not to be asked: the flow is not tracked, or
- *	it is new and not translated
+ *	it is new and nothing here translates addresses
  *
  * What is new is in the table when its first packet has been received. If that is never, as its
- * receiver's buffer is full, it is as if it were not tracked.
+ * receiver's buffer is full, each packet begins a connection of its own. Where nothing translates
+ * addresses, it is as if it were not tracked. Else the next one may be translated otherwise, as
+ * where rules spread connections over several receivers.
  *
- * Return: false if the flow is translated, or in another table (zone), and cannot be asked for.
+ * Return: false if that cannot be told, or the flow is in another table (zone).
  */
 static bool tracked_remember(const struct sk_buff *skb, struct tracked *at)
 {
@@ -157,8 +162,33 @@ static bool tracked_remember(const struct sk_buff *skb, struct tracked *at)
 	if (nf_ct_zone_id(nf_ct_zone(ct), CTINFO2DIR(info)) != NF_CT_DEFAULT_ZONE_ID)
 		return false;
 	if (!nf_ct_is_confirmed(ct))
-		return !(READ_ONCE(ct->status) & IPS_NAT_MASK);
+		return !(READ_ONCE(ct->status) & ASKED_FOR_NAT);
 	return tracked_locate(&ct->tuplehash[CTINFO2DIR(info)], at);
+}
+
+/**
+ * tracked_keeps_source() - will a forwarded packet arrive with the source that it has here?
+ * @skb: its buffer, at the hook
+ *
+ * Of a new connection that is decided behind the hook, and may be at any time where addresses are
+ * translated.
+ *
+ * Return: whether it surely will, as far as tracking knows.
+ */
+static bool tracked_keeps_source(const struct sk_buff *skb)
+{
+	enum ip_conntrack_info info;
+	const struct nf_conn *ct = nf_ct_get(skb, &info);
+	unsigned long status;
+
+	if (!ct)
+		return true;
+	status = READ_ONCE(ct->status);
+	if (CTINFO2DIR(info) == IP_CT_DIR_REPLY)
+		return !(status & IPS_DST_NAT);
+	if (nf_ct_is_confirmed(ct))
+		return !(status & IPS_SRC_NAT);
+	return !(status & ASKED_FOR_NAT);
 }
 
 /**
@@ -223,6 +253,11 @@ static bool tracked_read_key(const struct filter_packet *packet, struct wire_key
 static bool tracked_remember(const struct sk_buff *skb, struct tracked *at)
 {
 	at->node = NULL;
+	return true;
+}
+
+static bool tracked_keeps_source(const struct sk_buff *skb)
+{
 	return true;
 }
 

@@ -181,6 +181,19 @@ static bool wire_holds(const struct wire *wire, struct net *net)
 	       tracked_leads_to(&wire->tracked, net, &wire->key, &wire->seen);
 }
 
+/*
+ * Where no table tells, a flow whose address a rule has changed by itself may go elsewhere with
+ * the next packet.
+ */
+static bool wire_can_be_taught(const struct wire *wire, const struct tracked *tracked,
+			       const struct wire_key *seen)
+{
+	if (tracked->node)
+		return true;
+	return wire->key.ports == seen->ports &&
+	       addresses_same(wire->key.address, seen->address, seen->v4);
+}
+
 /**
  * filter_teach_wire() - tell earlier places whose a flow is, for the rest of the jiffy
  * @wire: of the flow; NULL: not shown
@@ -188,12 +201,16 @@ static bool wire_holds(const struct wire *wire, struct net *net)
  */
 static void filter_teach_wire(struct wire *wire, const struct filter_packet *packet)
 {
+	struct wire_key seen;
 	struct tracked tracked;
 
 	if (!wire || !packet->lasting || !tracked_remember(packet->skb, &tracked))
 		return;
+	packet_read_key(packet, &seen);
+	if (!wire_can_be_taught(wire, &tracked, &seen))
+		return;
 	receiver_remember(&wire->to, packet);
-	packet_read_key(packet, &wire->seen);
+	wire->seen = seen;
 	wire->tracked = tracked;
 	wire->length = packet->length;
 	wire->truesize = packet->truesize;

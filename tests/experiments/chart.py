@@ -3,7 +3,8 @@
 
 Both show the median over the repeats; the picture has the spread (minimum to
 maximum) as error bars. The two stock arms are one bar. Of W1 it is the answers of the web
-server, beside what an administrator could get by hand for it.
+server. Beside that, and beside what receivers in a container got, is what an administrator
+could get by hand for them.
 """
 
 from __future__ import annotations
@@ -24,6 +25,8 @@ EXPLAINED = {
     "U1": "receivers that only receive",
     "U1w": "receivers that work on every packet",
     "W1": "a web server of nice 0 beside floods to nice 10",
+    "C1": "receivers in a container",
+    "C1-nat": "receivers in a container, behind NAT",
 }
 STOCK_COLOUR, OUR_COLOUR, INK, PALE = "#a9b1ba", "#0b6e99", "#24292f", "#d8dee4"
 HAND_COLOUR = "#d98324"
@@ -61,6 +64,16 @@ def both(result: Json) -> list[Bars]:
     ]
 
 
+def by_hand(result: Json) -> list[Bars]:
+    """What others than the first were sent is dropped where the host first sees it."""
+    return [bars("others dropped by hand", HAND_COLOUR, result, ["shed-all"])]
+
+
+def deepest(result: Json) -> Json:
+    """Of a sweep the step at which most was sent, as an experiment of one load."""
+    return {**result, "arms": result["steps"][-1]["arms"]}
+
+
 def sent_kpps(result: Json) -> float:
     return statistics.median(result["arms"]["all"]["offered_pps"]) / 1e3
 
@@ -86,7 +99,12 @@ def answers(result: Json) -> list[tuple[str, str, list[float]]]:
 
 def text(result: Json) -> str:
     """Bars of text."""
-    return web_text(result) if "parts" in result else flood_text(result)
+    if "parts" in result:
+        return web_text(result)
+    if "steps" in result:
+        one = deepest(result)
+        return flood_text(one, both(one) + by_hand(one))
+    return flood_text(result, both(result))
 
 
 def web_text(result: Json) -> str:
@@ -100,18 +118,18 @@ def web_text(result: Json) -> str:
     return "\n".join(lines)
 
 
-def flood_text(result: Json) -> str:
+def flood_text(result: Json, found: Sequence[Bars]) -> str:
     """Packets; a dot marks what was sent and not received."""
-    sent = sent_kpps(result)
+    sent, width = sent_kpps(result), max(len(one.label) for one in found) + 1
     lines = [f"{title(result)}; {sent:.0f} kpps sent to each", ""]
     heads = [*(f"nice {nice}" for nice in result["nices"]), "all"]
     for i, name in enumerate(heads):
         most = sent * (len(heads) - 1 if name == "all" else 1)
-        for one in both(result):
+        for one in found:
             head = name if one.label.startswith("stock") else ""
             cells = min(round(one.median[i] / most * TEXT_WIDTH), TEXT_WIDTH)
             bar = "█" * cells + "·" * (TEXT_WIDTH - cells)
-            lines.append(f"{head:8}{one.label:16}{bar} {one.median[i]:5.1f} kpps")
+            lines.append(f"{head:8}{one.label:{width}}{bar} {one.median[i]:5.1f} kpps")
         lines.append("")
     return "\n".join(lines[:-1])
 
@@ -155,6 +173,9 @@ def compose(results: Sequence[Json]) -> Figure:
     for panel, result in zip(panels[0], results, strict=True):
         if "parts" in result:
             draw_answers(panel, result)
+        elif "steps" in result:
+            one = deepest(result)
+            draw(panel, one, by_hand(one))
         else:
             draw(panel, result)
     first = results[0]
@@ -165,7 +186,7 @@ def compose(results: Sequence[Json]) -> Figure:
         "Medians; thin lines: smallest to largest.",
     )
     handles, labels = panels[0][-1].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="lower center", ncols=2, frameon=False)
+    figure.legend(handles, labels, loc="lower center", ncols=len(labels), frameon=False)
     figure.subplots_adjust(left=0.8 / width, right=0.985, top=0.79, bottom=0.14, wspace=0.18)
     return figure
 
@@ -199,10 +220,11 @@ def draw_values(panel: Axes, found: Sequence[tuple[str, str, list[float]]], form
     bare(panel)
 
 
-def draw(panel: Axes, result: Json) -> None:
-    sent, width = sent_kpps(result), 0.38
-    for side, one in zip((-1, 1), both(result), strict=True):
-        places = [i + side * width / 2 for i in range(len(one.median))]
+def draw(panel: Axes, result: Json, beside: Sequence[Bars] = ()) -> None:
+    sent, found = sent_kpps(result), [*both(result), *beside]
+    width = 0.38 if len(found) == 2 else 0.29
+    for k, one in enumerate(found):
+        places = [i + (k - (len(found) - 1) / 2) * width for i in range(len(one.median))]
         errors = [
             [median - low for median, low in zip(one.median, one.low, strict=True)],
             [high - median for median, high in zip(one.median, one.high, strict=True)],
@@ -218,7 +240,8 @@ def draw(panel: Axes, result: Json) -> None:
                 (0, 4),
                 textcoords="offset points",
                 ha="center",
-                fontweight="bold" if side > 0 else "normal",
+                fontsize=11 if len(found) == 2 else 9.5,
+                fontweight="bold" if one.colour == OUR_COLOUR else "normal",
                 bbox={"boxstyle": "square,pad=0.1", "facecolor": "white", "edgecolor": "none"},
             )
     panel.axhline(sent, color=INK, linewidth=1, linestyle=(0, (4, 3)), zorder=1.5)
@@ -234,7 +257,7 @@ def draw(panel: Axes, result: Json) -> None:
     heads = [*(f"nice {nice}" for nice in result["nices"]), "all together"]
     panel.set_xticks(range(len(heads)), heads)
     panel.set_ylabel("received, thousand packets a second")
-    panel.set_ylim(0, max(sent, *(one.high[-1] for one in both(result))) * 1.18)
+    panel.set_ylim(0, max(sent, *(one.high[-1] for one in found)) * 1.18)
     panel.yaxis.set_major_locator(MaxNLocator(6, integer=True))
     panel.grid(axis="y", color=PALE, linewidth=0.8)
     bare(panel)

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""The demonstration: W1 and U1 on a stock kernel, without and with PacketFlow.
+"""The demonstration: W1, U1 and C1-nat on a stock kernel, without and with PacketFlow.
 
-Short runs: the stock kernel twice, every module that is built, and, for the web server, what an
-administrator could get by hand for it. The result as a table, as bars of text, and as a picture.
-The guest's clock counts its instructions, so the figures are the same on any host, whether its
-hardware virtualization works or not. iperf3 does not keep up with such a clock: by it U1 alone is
-run, by the host's.
+Short runs: the stock kernel twice, every module that is built, and, for the web server and the
+receivers in a container, what an administrator could get by hand for them. The result as a table,
+as bars of text, and as a picture. The guest's clock counts its instructions, so the figures are the
+same on any host, whether its hardware virtualization works or not. iperf3 does not keep up with
+such a clock: by it U1 alone is run, by the host's.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from experiments import chart, result, runner, services, show, web
+from experiments import chart, result, runner, services, show, sweep, web
 from rig.guest import Guest
 from rig.kernels import Kernel
 from rig.traffic import LIGHT, Tool
@@ -22,7 +22,8 @@ REPEATS = 2
 COUNTED_REPEATS = 1  # counted time repeats itself, and two stock arms show how well
 SECONDS = 1.5
 WEB_SECONDS = 1  # wrk takes no fractions
-OURS = "all"
+OURS, BY_HAND = "all", "shed-all"
+PUBLISHED_PPS = 12_000.0  # to each receiver; stock is in livelock
 
 Say = Callable[[str], None]
 
@@ -38,6 +39,7 @@ def run(
     with runner.booted(kernel, clock, say) as guest:
         results = [flood(guest, tool, pps, say)]
         if tool is LIGHT and guest.wired:
+            results.append(publish(guest, say))
             results.insert(0, ask(guest, say))
     for one in results:
         print(f"\n{show.table(one)}")
@@ -52,7 +54,7 @@ def run(
 def ask(guest: Guest, say: Say) -> result.Json:
     """A web server beside floods."""
     beside_floods = [part for part in services.W1.parts if part.kept and part.floods]
-    arms = [OURS, "shed-all"]
+    arms = [OURS, BY_HAND]
     return web.run(guest, services.W1, arms, COUNTED_REPEATS, WEB_SECONDS, say, beside_floods)
 
 
@@ -61,3 +63,9 @@ def flood(guest: Guest, tool: Tool, pps: float | None, say: Say) -> result.Json:
     repeats = COUNTED_REPEATS if guest.wired else REPEATS
     offered = pps or runner.EXPERIMENTS["U1"].offered(guest)
     return runner.run("U1", guest, tool, [OURS], repeats, SECONDS, offered, say)
+
+
+def publish(guest: Guest, say: Say) -> result.Json:
+    """Three receivers in a container, at ports that the host publishes."""
+    arms, rates = [OURS, BY_HAND], [PUBLISHED_PPS]
+    return sweep.run("C1-nat", guest, arms, COUNTED_REPEATS, SECONDS, rates, say)

@@ -143,7 +143,7 @@ def parser() -> argparse.ArgumentParser:
     bench.add(command)
     command.add_argument("--kernel", default="6.12", choices=SERIES, help="(6.12)")
     command.set_defaults(do=run_bench)
-    command = commands.add_parser("demo", help="W1 and U1, stock against PacketFlow")
+    command = commands.add_parser("demo", help="W1, U1 and C1-nat, stock against PacketFlow")
     add_load(command, sorted(TOOLS), "as of the experiments")
     add_clock(
         command,

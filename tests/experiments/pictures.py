@@ -30,7 +30,7 @@ def picture(kept: Kept) -> str:
         panels[0][0].set_title("Three receivers that are sent too much", loc="left", pad=10)
         chart.draw_answers(panels[0][1], kept(WEB))
         panels[0][1].set_title("A web server beside floods to nice 10", loc="left", pad=10)
-        chart.draw(panels[1][0], deepest(kept(CONTAINERS)))
+        chart.draw(panels[1][0], chart.deepest(kept(CONTAINERS)))
         panels[1][0].set_title("Receivers in a container", loc="left", pad=10)
         chart.draw_values(panels[1][1], lost_lines(kept(LOGS)), "{:.1f} %")
         panels[1][1].set_ylabel("lines lost, percent")
@@ -41,12 +41,6 @@ def picture(kept: Kept) -> str:
         text = io.StringIO()
         figure.savefig(text, format="svg", metadata={"Date": None})
     return "\n".join(line.rstrip() for line in text.getvalue().splitlines()) + "\n"
-
-
-def deepest(result: Json) -> Json:
-    """Of a sweep the step at which most was sent, as an experiment of one load."""
-    step = result["steps"][-1]
-    return {**result, "experiment": "U1", "arms": step["arms"]}
 
 
 def lost_lines(result: Json) -> list[tuple[str, str, list[float]]]:

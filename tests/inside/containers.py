@@ -69,6 +69,13 @@ def learn(send: Callable[[int], None], pod: Namespace, pressing: Pressure) -> No
     wait_for(known)
 
 
+def refresh(send: Callable[[int], None], pressing: Pressure) -> None:
+    """After a pause, which to start a program may be: pressure and a trail that nothing confirms
+    are over after a second. By one packet it is known again."""
+    pressing.raise_()
+    send(1)
+
+
 @contextmanager
 def nat() -> Iterator[tuple[str, Namespace, Namespace, Callable[[], None]]]:
     """Destination NAT leads to another one; flows that are known go on to where they went."""

@@ -131,9 +131,17 @@ MUTANTS = [
     Mutant(
         "a group's program not heeded",
         "pf_filter/classify.c",
-        "group && rcu_access_pointer(group->prog)",
-        "false",
+        "(packet->unsourced || rcu_access_pointer(group->prog))",
+        "packet->unsourced",
         B2_ONE_OF_SEVERAL + "test_a_group_with_a_program_is_dropped_for_only_if_all_are_full",
+    ),
+    Mutant(
+        "one of a group taken for all, whatever source it is given",
+        "pf_filter/classify.c",
+        "(packet->unsourced || rcu_access_pointer(group->prog))",
+        "rcu_access_pointer(group->prog)",
+        "vm/test_containers_rules.py"
+        "::test_a_new_connection_is_not_judged_by_one_of_several_that_share_the_port",
     ),
     Mutant(
         "a super-packet counted as one",
@@ -351,6 +359,28 @@ MUTANTS = [
         "	if (!found)\n		return false;",
         "	if (!found)\n		return true;",
         "vm/test_tracked.py::test_a_changed_translation_holds_at_once",
+    ),
+    Mutant(
+        "a new connection is not translated, as the one before it was not",
+        "pf_filter/tracked.c",
+        "(IPS_NAT_MASK | IPS_DST_NAT_DONE)",
+        "IPS_NAT_MASK",
+        "vm/test_tracked.py::test_who_is_not_translated_may_be_with_the_next_packet",
+    ),
+    Mutant(
+        "sources arrive as they are where the host first sees them",
+        "pf_filter/follow.c",
+        "packet->unsourced = !tracked_keeps_source(skb);",
+        "packet->unsourced = !skb;",
+        "vm/test_containers_rules.py"
+        "::test_whose_source_the_host_translates_gets_to_who_waits_for_that_source",
+    ),
+    Mutant(
+        "a rule sets a packet's address as it set that of the one before",
+        "pf_filter/wire.c",
+        "	if (tracked->node)\n",
+        "	if (true)\n",
+        "vm/test_tracked.py::test_a_destination_that_a_rule_sets_by_the_packet_is_judged_by_the_packet",
     ),
     Mutant(
         "a VLAN that nobody has",

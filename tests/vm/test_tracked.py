@@ -7,7 +7,7 @@ import socket
 import struct
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from inside import inside, mark
@@ -20,16 +20,26 @@ from inside.containers import (
     forwarding,
     learn,
     nat,
+    refresh,
     sending,
     socket_in,
 )
-from inside.net import SMALL, Peer, drain, drops, nft, pressure, udp
+from inside.net import SMALL, Peer, Pressure, drain, drops, nft, pressure, udp
 from inside.suite import begin, dropped, passed, wait_for
 
 pytestmark = mark.newest
 
+FLOWS = 20
 NETLINK_NETFILTER = 12
 NLM_F_REQUEST, NLM_F_ACK = 1, 4
+
+
+def watch_tracking() -> None:
+    """Count what passes the tracking of connections."""
+    nft(
+        "table ip seen { chain in { type filter hook prerouting priority mangle;"
+        f" udp dport {PORT} ct state new,established counter; }}; }}"
+    )
 
 
 def tracked_packets() -> int:
@@ -39,6 +49,18 @@ def tracked_packets() -> int:
     (rule,) = (entry["rule"]["expr"] for entry in found["nftables"] if "rule" in entry)
     (count,) = (part["counter"]["packets"] for part in rule if "counter" in part)
     return int(count)
+
+
+def await_ahead(send: Callable[[int], None], pressing: Pressure) -> None:
+    """Send until most is dropped ahead of that."""
+
+    def ahead() -> bool:
+        pressing.raise_()
+        before = tracked_packets()
+        send(MANY)
+        return tracked_packets() - before < MANY / 2
+
+    wait_for(ahead)
 
 
 @contextmanager
@@ -64,19 +86,9 @@ def test_what_is_dropped_was_not_tracked_first(receiver: str) -> None:
     forwarding()
     peer = Peer()
     with RECEIVERS[receiver]() as (to, full):
-        nft(
-            "table ip seen { chain in { type filter hook prerouting priority mangle;"
-            f" udp dport {PORT} ct state new,established counter; }}; }}"
-        )
+        watch_tracking()
         with pressure() as pressing, sending(peer, to) as send:
-
-            def ahead() -> bool:
-                pressing.raise_()
-                before = tracked_packets()
-                send(MANY)
-                return tracked_packets() - before < MANY / 2
-
-            wait_for(ahead)
+            await_ahead(send, pressing)
             before = drops(full)
             begin()
             pressing.raise_()
@@ -166,3 +178,74 @@ def test_a_changed_translation_holds_at_once() -> None:
             forget_connection((peer.theirs4, source), to)
             send(10)
             assert (len(drain(free)), drops(full)) == (10, lost + 3)
+
+
+def by_turns(one: Peer, other: Peer) -> str:
+    return f"numgen inc mod 2 map {{ 0 : {one.theirs4}, 1 : {other.theirs4} }}"
+
+
+@inside()
+def test_connections_that_are_spread_are_judged_where_each_goes() -> None:
+    """Each packet begins one, which goes to who is full and to who is free by turns."""
+    forwarding()
+    peer, one, other = Peer(), Peer(2), Peer(3)
+    nft("table ip turn { chain in { type nat hook prerouting priority dstnat; }; }")
+    nft(f"add rule ip turn in udp dport {PORT} dnat to {by_turns(one, other)}")
+    full = socket_in(one, "0.0.0.0")
+    free = socket_in(other, "0.0.0.0", LARGE)
+    with pressure() as pressing, sending(peer, peer.ours4, MANY) as each:
+        with sending(peer, peer.ours4, 2) as send:
+            learn(send, one, pressing)
+            refresh(send, pressing)
+        drain(free)
+        lost = drops(full)
+        begin()
+        each(MANY)
+        told = dropped(), passed()
+        assert (len(drain(free)), drops(full) - lost) == (MANY // 2, MANY // 2), told
+        assert told[0]["socket_full"] >= 0.9 * MANY // 2, told
+
+
+@inside()
+def test_who_is_not_translated_may_be_with_the_next_packet() -> None:
+    """Every other new connection is. One whose first packet is dropped is new once more."""
+    forwarding()
+    peer, one = Peer(), Peer(2)
+    nft("table ip turn { chain in { type nat hook prerouting priority dstnat; }; }")
+    watch_tracking()
+    full = udp("0.0.0.0", PORT, SMALL)
+    free = socket_in(one, "0.0.0.0", LARGE)
+    with pressure() as pressing, sending(peer, peer.ours4) as send:
+        await_ahead(send, pressing)
+        nft(f"add rule ip turn in udp dport {PORT} numgen inc mod 2 == 0 dnat to {one.theirs4}")
+        pressing.raise_()
+        lost = drops(full)
+        for _ in range(FLOWS):
+            with sending(peer, peer.ours4) as new:
+                new(3)
+        got, gone = len(drain(free)), drops(full) - lost
+        assert got + gone == 3 * FLOWS and gone <= FLOWS, (got, gone)
+
+
+@inside()
+def test_a_destination_that_a_rule_sets_by_the_packet_is_judged_by_the_packet() -> None:
+    """Tracking knows nothing of that."""
+    forwarding()
+    peer, one, other = Peer(), Peer(2), Peer(3)
+    watch_tracking()
+    local = udp("0.0.0.0", PORT, SMALL)
+    full = socket_in(one, "0.0.0.0")
+    free = socket_in(other, "0.0.0.0", LARGE)
+    with local, pressure() as pressing, sending(peer, peer.ours4) as send:
+        await_ahead(send, pressing)
+        nft("table ip turn { chain in { type filter hook prerouting priority mangle + 1; }; }")
+        nft(f"add rule ip turn in udp dport {PORT} ip daddr set {by_turns(one, other)}")
+        learn(send, one, pressing)
+        refresh(send, pressing)
+        drain(free)
+        lost = drops(full), drops(local)
+        for _ in range(FLOWS):
+            with sending(peer, peer.ours4) as new:
+                new(2)
+        told = len(drain(free)), drops(full) - lost[0], drops(local) - lost[1]
+        assert told == (FLOWS, FLOWS, 0), told
