@@ -6,8 +6,9 @@
  * every namespace while a CPU's packets are looked at, or were a moment ago, and in none else.
  * One more is ahead of connection tracking (ahead.c), only where connections are tracked.
  *
- * A worker sees to that: anybody can make a namespace, and so make a walk over all of them long. A
- * new one is met by the next walk, a tenth of a second later.
+ * The estimator's thread sees to the host's namespace itself: a worker gets to run some 0.1 s late
+ * on a CPU that is overloaded. A worker sees to all others, as anybody can make a namespace, and so
+ * make a walk over all of them long. A new one is met by the next walk, a tenth of a second later.
  *
  * A namespace's hooks are removed before it goes (pernet exit), all of them before the module goes.
  * A packet that is under way in one as it is removed uses nothing that goes before a grace
@@ -126,15 +127,14 @@ static struct pernet_operations net_ops = {
 
 /*
  * A namespace leaves the list before its exit function is called. One that was not there yet is
- * hooked in the next round. That of the host comes first, where most packets come in.
+ * hooked in the next round.
  */
 static void nets_follow(struct work_struct *work)
 {
-	bool on = READ_ONCE(hooks_asked), ahead;
+	bool on = READ_ONCE(hooks_asked), ahead = false;
 	struct net *net;
 
 	mutex_lock(&hooks_lock);
-	ahead = net_set_hooked(&init_net, on);
 	down_read(&net_rwsem);
 	for_each_net(net)
 		ahead |= net_set_hooked(net, on);
@@ -150,13 +150,19 @@ static DECLARE_WORK(nets_work, nets_follow);
  * filter_nets_watch() - be in every network namespace, or in none
  * @on: whether
  *
- * Context: any; told every now and then.
+ * Context: process, may sleep; told every now and then.
  */
 void filter_nets_watch(bool on)
 {
 	WRITE_ONCE(hooks_asked, on);
-	if (on || READ_ONCE(hooks_wanted))
-		queue_work(queue, &nets_work);
+	if (!on && !READ_ONCE(hooks_wanted))
+		return;
+	/* Who has the lock may have no CPU, and it may be the worker, which hooks this one too. */
+	if (mutex_trylock(&hooks_lock)) {
+		net_set_hooked(&init_net, on);
+		mutex_unlock(&hooks_lock);
+	}
+	queue_work(queue, &nets_work);
 }
 
 /**
