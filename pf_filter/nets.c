@@ -6,9 +6,10 @@
  * every namespace while a CPU's packets are looked at, or were a moment ago, and in none else.
  * One more is ahead of connection tracking (ahead.c), only where connections are tracked.
  *
- * The estimator's thread sees to the host's namespace itself: a worker gets to run some 0.1 s late
- * on a CPU that is overloaded. A worker sees to all others, as anybody can make a namespace, and so
- * make a walk over all of them long. A new one is met by the next walk, a tenth of a second later.
+ * The estimator's thread sees to the oldest namespaces itself, of which the host's is the first: a
+ * worker runs 0.1 s late on a CPU that is overloaded, and hardly at all where softirqs take it all.
+ * A worker sees to the others, as anybody can make any number of them. A new one is met by the next
+ * walk, a tenth of a second later.
  *
  * A namespace's hooks are removed before it goes (pernet exit), all of them before the module goes.
  * A packet that is under way in one as it is removed uses nothing that goes before a grace
@@ -25,6 +26,8 @@
 #include <net/netns/generic.h>
 
 #include "filter.h"
+
+#define NETS_AT_ONCE	256	/* of a few microseconds each when they are hooked */
 
 static const struct nf_hook_ops hooks[] = {
 	{
@@ -126,18 +129,31 @@ static struct pernet_operations net_ops = {
 };
 
 /*
- * A namespace leaves the list before its exit function is called. One that was not there yet is
- * hooked in the next round.
+ * As many as that, the oldest first. A namespace leaves the list before its exit function is called.
+ * One that was not there yet is hooked in the next round. Return: whether any is hooked ahead.
  */
+static bool nets_set_hooked(bool on, unsigned int most)
+{
+	bool ahead = false;
+	struct net *net;
+
+	lockdep_assert_held(&hooks_lock);
+	lockdep_assert_held_read(&net_rwsem);
+	for_each_net(net) {
+		if (!most--)
+			break;
+		ahead |= net_set_hooked(net, on);
+	}
+	return ahead;
+}
+
 static void nets_follow(struct work_struct *work)
 {
-	bool on = READ_ONCE(hooks_asked), ahead = false;
-	struct net *net;
+	bool on = READ_ONCE(hooks_asked), ahead;
 
 	mutex_lock(&hooks_lock);
 	down_read(&net_rwsem);
-	for_each_net(net)
-		ahead |= net_set_hooked(net, on);
+	ahead = nets_set_hooked(on, UINT_MAX);
 	up_read(&net_rwsem);
 	tracked_use(ahead);
 	WRITE_ONCE(hooks_wanted, on);
@@ -157,9 +173,13 @@ void filter_nets_watch(bool on)
 	WRITE_ONCE(hooks_asked, on);
 	if (!on && !READ_ONCE(hooks_wanted))
 		return;
-	/* Who has the lock may have no CPU, and it may be the worker, which hooks this one too. */
+	/* Who has a lock may have no CPU. */
 	if (mutex_trylock(&hooks_lock)) {
-		net_set_hooked(&init_net, on);
+		if (down_read_trylock(&net_rwsem)) {
+			if (nets_set_hooked(on, NETS_AT_ONCE))
+				tracked_use(true);
+			up_read(&net_rwsem);
+		}
 		mutex_unlock(&hooks_lock);
 	}
 	queue_work(queue, &nets_work);
