@@ -8,6 +8,7 @@
  *
  * Context: process, may sleep.
  */
+#include <linux/capability.h>
 #include <linux/pid_namespace.h>
 #include <linux/proc_fs.h>
 #include <net/ipv6.h>
@@ -178,8 +179,11 @@ static const struct seq_operations sockets_seq = {
 	.show = sockets_show,
 };
 
+/* It names everybody's processes and peers: root of a container is not to see them. */
 static int sockets_open(struct inode *inode, struct file *file)
 {
+	if (!capable(CAP_NET_ADMIN))
+		return -EPERM;
 	pflow_refresh();
 	return seq_open(file, &sockets_seq);
 }
