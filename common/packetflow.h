@@ -80,6 +80,9 @@ struct pflow_module {
 	struct list_head told;
 };
 
+/* proc/proc.c */
+bool pflow_reader_is_admin(const struct seq_file *m);
+
 /* modules.c */
 int pflow_module_register(struct pflow_module *module);
 void pflow_module_unregister(struct pflow_module *module);

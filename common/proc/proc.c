@@ -11,11 +11,26 @@
 #include <linux/capability.h>
 #include <linux/pid_namespace.h>
 #include <linux/proc_fs.h>
+#include <linux/user_namespace.h>
 #include <net/ipv6.h>
 
 #include "../internal.h"
 
 struct proc_dir_entry *pflow_root;
+
+/**
+ * pflow_reader_is_admin() - may whoever opened this file be told of other people's processes?
+ * @m: of the file
+ *
+ * The opener counts: a program with privileges may be handed the file to read.
+ *
+ * Context: process. Return: whether they have CAP_NET_ADMIN in the initial user namespace.
+ */
+bool pflow_reader_is_admin(const struct seq_file *m)
+{
+	return file_ns_capable(m->file, &init_user_ns, CAP_NET_ADMIN);
+}
+EXPORT_SYMBOL_GPL(pflow_reader_is_admin);
 
 static void status_show_inert(struct seq_file *m)
 {
