@@ -6,6 +6,7 @@
 #include <linux/err.h>
 #include <linux/net.h>
 #include <linux/sched.h>
+#include <net/inet_sock.h>
 
 #include "packetflow.h"
 
@@ -22,11 +23,18 @@ void pflow_modules_metrics(struct seq_file *m);
 /* sockets/table.c */
 int pflow_table_setup(unsigned int max_sockets);
 void pflow_table_teardown(void);
-struct pflow_sock *pflow_sock_get(struct sock *sk);
+
+/* How a socket was come by. */
+enum pflow_met {
+	PFLOW_MET_OPEN,		/* a task has it open */
+	PFLOW_MET_MADE,		/* it is being bound, or was accepted: it has a port in a moment */
+	PFLOW_MET_RECEIVING,	/* somebody receives on it */
+};
+
+struct pflow_sock *pflow_sock_get(struct sock *sk, enum pflow_met met);
 void pflow_sock_forget(const struct sock *sk);
 void pflow_table_reap(void);
 void pflow_table_clear(void);
-void pflow_table_refill(void);
 void pflow_table_for_each(void (*fn)(struct pflow_sock *entry, void *data), void *data);
 unsigned int pflow_table_buckets(void);
 void pflow_table_bucket(unsigned int bucket,
@@ -40,6 +48,7 @@ raw_spinlock_t *pflow_sock_lock(const struct pflow_sock *entry);
  * @refused: sockets that found it full
  * @starved: sockets that found the pool empty and were left to the next scan
  * @reaped: entries whose release was missed
+ * @displaced: entries that gave way to others, as the table was full
  */
 struct pflow_table_stats {
 	unsigned int used;
@@ -47,12 +56,21 @@ struct pflow_table_stats {
 	unsigned long refused;
 	unsigned long starved;
 	unsigned long reaped;
+	unsigned long displaced;
 };
 
 void pflow_table_stats(struct pflow_table_stats *stats);
 
+/* sockets/pool.c */
+int pflow_pool_setup(void);
+void pflow_pool_teardown(void);
+struct pflow_sock *pflow_pool_take(void);
+void pflow_pool_refill(void);
+void pflow_pool_free(struct pflow_sock *entry);
+void pflow_pool_free_later(struct pflow_sock *entry);
+
 /* sockets/owner.c */
-void pflow_owner_holds(struct sock *sk, struct task_struct *task, u16 scan);
+void pflow_owner_holds(struct sock *sk, struct task_struct *task, u8 scan);
 void pflow_owner_accepts(struct sock *sk);
 void pflow_owner_receives(struct sock *sk);
 
@@ -60,6 +78,12 @@ void pflow_owner_receives(struct sock *sk);
 static inline struct sock *pflow_process_sock(const struct socket *sock)
 {
 	return sock->file ? sock->sk : NULL;
+}
+
+/* Can it be sent anything? */
+static inline bool pflow_sock_bound(const struct sock *sk)
+{
+	return READ_ONCE(inet_sk(sk)->inet_num);
 }
 
 /* sockets/group.c */

@@ -48,9 +48,9 @@ static struct shown cut_of(const struct seq_file *m, int cpu)
 	if ((u32)jiffies - shown_at >= HZ) {
 		shown_at = jiffies;
 		for_each_possible_cpu(other)
-			*per_cpu_ptr(&shown, other) = control_show(other);
+			per_cpu(shown, other) = control_show(other);
 	}
-	found = *per_cpu_ptr(&shown, cpu);
+	found = per_cpu(shown, cpu);
 	raw_spin_unlock(&shown_lock);
 	return found;
 }

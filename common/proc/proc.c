@@ -50,8 +50,9 @@ static int status_show(struct seq_file *m, void *unused)
 	struct pflow_table_stats stats;
 
 	pflow_table_stats(&stats);
-	seq_printf(m, "sockets: %u of at most %u; refused %lu, left to a scan %lu, reaped %lu\n",
-		   stats.used, stats.max, stats.refused, stats.starved, stats.reaped);
+	seq_printf(m, "sockets: %u of at most %u; refused %lu, left to a scan %lu, reaped %lu, gave way %lu\n",
+		   stats.used, stats.max, stats.refused, stats.starved, stats.reaped,
+		   stats.displaced);
 	if (stats.refused)
 		seq_puts(m, "sockets: some are not tracked; raise max_sockets\n");
 	status_show_inert(m);
@@ -72,11 +73,12 @@ static int metrics_show(struct seq_file *m, void *unused)
 		   "# HELP packetflow_sockets Sockets in the shared table.\n"
 		   "packetflow_sockets %u\n", stats.used);
 	seq_printf(m, "# TYPE packetflow_sockets_missed counter\n"
-		   "# HELP packetflow_sockets_missed Sockets not entered, and entries whose release was missed.\n"
+		   "# HELP packetflow_sockets_missed Sockets not entered, entries whose release was missed, and such as gave way.\n"
 		   "packetflow_sockets_missed_total{reason=\"refused\"} %lu\n"
 		   "packetflow_sockets_missed_total{reason=\"starved\"} %lu\n"
-		   "packetflow_sockets_missed_total{reason=\"reaped\"} %lu\n",
-		   stats.refused, stats.starved, stats.reaped);
+		   "packetflow_sockets_missed_total{reason=\"reaped\"} %lu\n"
+		   "packetflow_sockets_missed_total{reason=\"displaced\"} %lu\n",
+		   stats.refused, stats.starved, stats.reaped, stats.displaced);
 	pflow_pressure_metrics(m);
 	pflow_probes_metrics(m);
 	pflow_modules_metrics(m);

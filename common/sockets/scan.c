@@ -26,7 +26,7 @@
 #define FILE_BATCH	256
 
 static DEFINE_MUTEX(scan_lock);
-static u16 scan_number;
+static u8 scan_number;
 static struct task_struct *tasks[TASK_BATCH];	/* not allocated: a scan must not fail */
 
 struct file_walk {
@@ -58,7 +58,7 @@ static void scan_task(struct task_struct *task)
 	int fd = 0;
 
 	do {
-		pflow_table_refill();
+		pflow_pool_refill();
 		walk.left = FILE_BATCH;
 		/* task_lock() keeps ->files while it is walked. */
 		task_lock(task);

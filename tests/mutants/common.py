@@ -112,9 +112,9 @@ MUTANTS = [
     ),
     Mutant(
         "the table without a bound",
-        "common/sockets/table.c",
-        ">= READ_ONCE(pflow_knobs[PFLOW_KNOB_MAX_SOCKETS].value)",
-        "== -1",
+        "common/sockets/quota.c",
+        "return pflow_quota_used() >= table_most();",
+        "return false;",
         "vm/test_table.py::test_the_table_is_bounded",
     ),
     Mutant(

@@ -165,7 +165,7 @@ def test_who_may_read_what() -> None:
 def test_roots_of_containers_do_not_see_everybodys_sockets() -> None:
     path = ROOT / "sockets"
     assert path.read_text()
-    command = ["setpriv", "--bounding-set=-net_admin", "cat", path]
+    command = ["setpriv", "--bounding-set=-net_admin", "cat", str(path)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (1, "")
     assert "Operation not permitted" in done.stderr
