@@ -140,7 +140,6 @@ def test_nor_if_that_user_receives_on_all_of_them() -> None:
 def test_who_receives_is_tracked_though_many_users_hold_all() -> None:
     users, each = 40, MANY // 40
 
-
     def bind_as(user: int) -> None:
         become(user)
         bind(each)
