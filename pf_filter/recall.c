@@ -34,6 +34,7 @@
  * @until: jiffies in which this is known to be so
  * @epoch: trails_epoch at that time
  * @routes: what the routes to another namespace were known by then
+ * @group: enum filter_group: @sk is the most important member that was looked at
  */
 struct receiver {
 	const struct net *net;
@@ -43,6 +44,7 @@ struct receiver {
 	u32 until;
 	u32 epoch;
 	u64 routes;
+	u8 group;
 };
 
 /**
@@ -89,6 +91,7 @@ static void receiver_remember(struct receiver *to, const struct filter_packet *p
 	to->until = jiffies;
 	to->epoch = packet->epoch;
 	to->routes = packet->routes;
+	to->group = packet->group;
 }
 
 /* Is the other namespace still there, and do the routes of IPv4 still lead to it? */
@@ -113,6 +116,7 @@ static bool receiver_recall(const struct receiver *to, struct filter_packet *pac
 	if (!packet->entry)
 		return false;
 	packet->home = to->home;
+	packet->group = to->group;
 	packet->lasting = true;
 	return true;
 }
