@@ -83,6 +83,7 @@ enum filter_group {
  * @lasting: @entry depends on nothing but the flow
  * @ranked: B1 has let it through already
  * @full: the socket would drop it
+ * @tos: of IPv4, where there is no buffer yet
  * @v4: came by IPv4
  * @loopback: came from this very host
  * @local_port: destination port, host order
@@ -105,6 +106,7 @@ struct filter_packet {
 	bool lasting;
 	bool ranked;
 	bool full;
+	u8 tos;
 	bool v4;
 	bool loopback;
 	u16 local_port;

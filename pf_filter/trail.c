@@ -139,6 +139,8 @@ static u8 packet_hops(const struct filter_packet *packet)
 
 static u8 packet_tos(const struct filter_packet *packet)
 {
+	if (!packet->skb)
+		return packet->tos;
 	return packet->v4 ? ip_hdr(packet->skb)->tos : 0;
 }
 
