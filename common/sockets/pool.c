@@ -2,12 +2,15 @@
 /*
  * Where the table's entries come from, and where they go.
  *
- * Sockets are learnt with preemption off inside kprobes, where nothing may sleep. So entries
- * come from a pool that a worker refills. When the pool is dry the socket is left
- * to the next scan.
+ * Sockets are learnt with preemption off inside kprobes, where nothing may sleep. An entry comes from
+ * the kernel's allocator, which has a list for each CPU and takes no lock as a rule. On PREEMPT_RT it
+ * may sleep, and it is not to be asked from a kprobe that came by a breakpoint, which counts as NMI.
+ * There, and where no memory is left, entries come from a pool that a worker refills, who waits for
+ * no particular CPU. When the pool is dry the socket is left to the next scan.
  *
  * Context: as each function says.
  */
+#include <linux/hardirq.h>
 #include <linux/slab.h>
 #include <linux/spinlock.h>
 #include <linux/workqueue.h>
@@ -29,13 +32,14 @@ static void pool_refill_work(struct work_struct *work)
 }
 
 static DECLARE_WORK(refill, pool_refill_work);
+static struct workqueue_struct *queue;
 
-/**
- * pflow_pool_take() - take an entry
- *
- * Context: any but NMI, preemption may be off. Return: one that is all zero, or NULL.
- */
-struct pflow_sock *pflow_pool_take(void)
+static bool entries_may_be_allocated(void)
+{
+	return !IS_ENABLED(CONFIG_PREEMPT_RT) && !in_nmi();
+}
+
+static struct pflow_sock *pool_take(void)
 {
 	struct pflow_sock *entry = NULL;
 	unsigned long irq;
@@ -50,8 +54,22 @@ struct pflow_sock *pflow_pool_take(void)
 	low = pool_size < POOL_LOW;
 	raw_spin_unlock_irqrestore(&pool_lock, irq);
 	if (low)
-		schedule_work(&refill);
+		queue_work(queue, &refill);
 	return entry;
+}
+
+/**
+ * pflow_pool_take() - take an entry
+ *
+ * Context: any but NMI itself, preemption may be off. Return: one that is all zero, or NULL.
+ */
+struct pflow_sock *pflow_pool_take(void)
+{
+	struct pflow_sock *entry = NULL;
+
+	if (entries_may_be_allocated())
+		entry = kmem_cache_zalloc(entries, GFP_NOWAIT | __GFP_NOWARN);
+	return entry ?: pool_take();
 }
 
 static void pool_add(struct pflow_sock *entry)
@@ -88,6 +106,10 @@ void pflow_pool_refill(void)
  */
 void pflow_pool_free(struct pflow_sock *entry)
 {
+	if (entries_may_be_allocated()) {
+		kmem_cache_free(entries, entry);
+		return;
+	}
 	memset(entry, 0, sizeof(*entry));
 	pool_add(entry);
 }
@@ -118,6 +140,11 @@ int pflow_pool_setup(void)
 	entries = pflow_cache_create("pflow_sock", sizeof(struct pflow_sock));
 	if (!entries)
 		return -ENOMEM;
+	queue = alloc_workqueue("packetflow_pool", WQ_UNBOUND, 0);
+	if (!queue) {
+		kmem_cache_destroy(entries);
+		return -ENOMEM;
+	}
 	pflow_pool_refill();
 	return 0;
 }
@@ -132,7 +159,7 @@ void pflow_pool_teardown(void)
 	struct pflow_sock *entry;
 	struct hlist_node *next;
 
-	cancel_work_sync(&refill);
+	destroy_workqueue(queue);	/* it is done with what was queued */
 	rcu_barrier();	/* entry_free() lives in this module */
 	hlist_for_each_entry_safe(entry, next, &pool, node)
 		kmem_cache_free(entries, entry);
