@@ -5,6 +5,8 @@
 
 #include <linux/err.h>
 #include <linux/net.h>
+#include <linux/preempt.h>
+#include <linux/rcupdate.h>
 #include <linux/sched.h>
 #include <net/inet_sock.h>
 
@@ -19,6 +21,24 @@ void pflow_modules_closes(const struct sock *sk);
 u32 pflow_modules_buffer_most(u8 protocol, u8 rank);
 void pflow_modules_status(struct seq_file *m);
 void pflow_modules_metrics(struct seq_file *m);
+
+/*
+ * Around what is shown of modules and probes to whoever reads a file, be it somebody who gets no
+ * more than idle time. Whoever stops a module waits for a grace period, and so for readers. One
+ * that has begun is soon done, as nobody takes the CPU from it. No lock is held, and nothing may
+ * sleep: what is shown are some hundred lines at most.
+ */
+static inline void pflow_show_begin(void)
+{
+	preempt_disable();
+	rcu_read_lock();
+}
+
+static inline void pflow_show_end(void)
+{
+	rcu_read_unlock();
+	preempt_enable();
+}
 
 /* sockets/table.c */
 int pflow_table_setup(unsigned int max_sockets);

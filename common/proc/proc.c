@@ -3,8 +3,8 @@
  * /proc/packetflow: status for people, metrics for machines (OpenMetrics),
  * sockets (the shared table, a line a socket), and the suite's own knobs.
  *
- * A reader takes RCU and the modules' mutex. The packet path never waits for a reader. Whoever
- * reads the sockets has the table brought up to date first.
+ * Anybody may read status and metrics, so they take no mutex and keep nobody waiting: see
+ * pflow_show_begin(). Whoever reads the sockets has the table brought up to date first.
  *
  * Context: process, may sleep.
  */

@@ -146,8 +146,8 @@ static bool entry_merely_holds(const struct pflow_sock *entry)
  * @hard: nothing that merely holds was found
  *
  * What pf_sched has elected or pf_mm lets grow stays. There are only a few of these, by their own
- * bounds. What is owed drops that its socket does not know of yet stays, too, until a scan has told
- * it; but not if its user has too much.
+ * bounds. What is owed drops that its socket does not know of yet stays, too, until a scan has
+ * told it; but not if its user has too much.
  *
  * Context: any; the lock of the entry's chain is held. Return: whether it does.
  */
@@ -163,7 +163,7 @@ bool pflow_quota_gives_way(const struct pflow_sock *entry, const struct pflow_ne
 		return true;
 	if (atomic_read(&entry->owed))
 		return false;
-	/* To be seen receiving is cheap, to be sent packets is not. Those of TCP are not counted. */
+	/* To be seen receiving is cheap, to be sent packets is not. TCP's are not counted. */
 	if (hard)
 		return newcomer->receives && !newcomer->tcp && !READ_ONCE(entry->rate);
 	if (!entry_merely_holds(entry))

@@ -400,7 +400,9 @@ void pflow_table_for_each(void (*fn)(struct pflow_sock *entry, void *data), void
 	unsigned int bucket;
 
 	for (bucket = 0; bucket < pflow_table_buckets(); bucket++) {
+		pflow_show_begin();
 		pflow_table_bucket(bucket, fn, data);
+		pflow_show_end();
 		cond_resched();
 	}
 }
