@@ -54,8 +54,8 @@ static int suite_start_module(struct pflow_module *module)
 
 /*
  * The mutex does not order what a probe tells, or what the table or a reader asks. A grace period
- * does: after it nobody is in the module's function, or finds it, so what that needs may go, and its
- * text later.
+ * does: after it nobody is in the module's function, or finds it, so what that needs may go, and
+ * its text later.
  */
 static void suite_stop_module(struct pflow_module *module)
 {

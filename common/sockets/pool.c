@@ -4,7 +4,7 @@
  *
  * Sockets are learnt with preemption off inside kprobes, where nothing may sleep. An entry comes
  * from the kernel's allocator, which has a list for each CPU and takes no lock as a rule. On
- * PREEMPT_RT it may sleep. Nor is it asked in a kprobe that came by a breakpoint: that counts as NMI.
+ * PREEMPT_RT it may sleep. Nor is it asked in a kprobe by a breakpoint: that counts as NMI.
  * There, and where no memory is left, entries come from a pool that a worker refills, who waits for
  * no particular CPU. When the pool is dry the socket is left to the next scan.
  *
