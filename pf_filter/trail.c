@@ -151,7 +151,13 @@ static u8 packet_hops(const struct filter_packet *packet)
 /* By which routes may go; not what says whether there is congestion on the way. */
 static u8 packet_tos(const struct filter_packet *packet)
 {
-	return packet->v4 ? ip_hdr(packet->skb)->tos & ~INET_ECN_MASK : 0;
+	u8 tos;
+
+	if (packet->skb)
+		tos = packet->v4 ? ip_hdr(packet->skb)->tos : 0;
+	else
+		tos = packet->tos;
+	return tos & ~INET_ECN_MASK;
 }
 
 /* The same in both namespaces; keyed, as strangers choose addresses. */

@@ -112,9 +112,9 @@ MUTANTS = [
     ),
     Mutant(
         "the table without a bound",
-        "common/sockets/table.c",
-        ">= READ_ONCE(pflow_knobs[PFLOW_KNOB_MAX_SOCKETS].value)",
-        "== -1",
+        "common/sockets/quota.c",
+        "return pflow_quota_used() >= table_most();",
+        "return false;",
         "vm/test_table.py::test_the_table_is_bounded",
     ),
     Mutant(
@@ -144,5 +144,26 @@ MUTANTS = [
         "if (smp_load_acquire(&pins[i].task) == task)",
         "if (0)",
         SCHED_RAISED + "test_whoever_starves_is_raised_for_a_while_and_restored",
+    ),
+    Mutant(
+        "root of a container sees everybody's sockets",
+        "common/proc/proc.c",
+        "if (!capable(CAP_NET_ADMIN))",
+        "if (0)",
+        "vm/test_proc.py::test_roots_of_containers_do_not_see_everybodys_sockets",
+    ),
+    Mutant(
+        "what is not bound takes a place",
+        "common/sockets/table.c",
+        "if (met != PFLOW_MET_MADE && !pflow_sock_bound(sk))",
+        "if (0)",
+        "vm/test_table_shared.py::test_what_is_not_bound_takes_no_place",
+    ),
+    Mutant(
+        "nothing gives way in a full table",
+        "common/sockets/table.c",
+        "if (hand_finds_room(newcomer, false) || hand_finds_room(newcomer, true)) {",
+        "if (0) {",
+        "vm/test_table_shared.py::test_a_later_receiver_is_tracked_whatever_a_user_opens",
     ),
 ]

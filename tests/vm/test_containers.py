@@ -19,6 +19,7 @@ from inside import inside, mark
 from inside.containers import (
     LARGE,
     MANY,
+    PACKET,
     PORT,
     came,
     forwarding,
@@ -99,6 +100,26 @@ def test_a_container_is_judged_by_the_host(to: str, sources: int) -> None:
         assert [b - a for a, b in zip(before, after, strict=True)] == [MANY] * 3
         assert came(one.pod) - arrived < MANY / 10  # those that are traced, and of neighbours
         assert dropped()["socket_full"] == MANY
+
+
+@inside()
+def test_one_flow_goes_to_two_containers_by_its_type_of_service() -> None:
+    forwarding()
+    peer, one, other = Peer(), Routed(2), Routed(3, service=False)
+    full, free = socket_in(one.pod, SERVICE4), socket_in(other.pod, SERVICE4, LARGE)
+    table, sort = 100, 0x10
+    ip(f"route add {SERVICE4}/32 via {other.pod.theirs4} table {table}\n")
+    ip(f"rule add tos {sort} lookup {table}\n")
+    out = peer.udp()
+    with pressure() as pressing, sending(peer, SERVICE4) as send:
+        learn(send, one.pod, pressing)
+        pressing.raise_()
+        for number in range(MANY):
+            out.setsockopt(socket.IPPROTO_IP, socket.IP_TOS, sort * (number % 2))
+            out.sendto(PACKET, (SERVICE4, PORT))
+        assert len(drain(free)) == MANY / 2
+        with one.pod:
+            assert drops(full) >= MANY / 2
 
 
 @inside()
