@@ -109,7 +109,7 @@ def test_one_flow_goes_to_two_containers_by_its_type_of_service() -> None:
     full, free = socket_in(one.pod, SERVICE4), socket_in(other.pod, SERVICE4, LARGE)
     table, sort = 100, 0x10
     ip(f"route add {SERVICE4}/32 via {other.pod.theirs4} table {table}\n")
-    ip(f"rule add tos {sort} lookup {table}\n")
+    ip(f"rule add tos {sort:#x} lookup {table}\n")
     out = peer.udp()
     with pressure() as pressing, sending(peer, SERVICE4) as send:
         learn(send, one.pod, pressing)
