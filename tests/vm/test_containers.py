@@ -107,9 +107,8 @@ def test_one_flow_goes_to_two_containers_by_its_type_of_service() -> None:
     forwarding()
     peer, one, other = Peer(), Routed(2), Routed(3, service=False)
     full, free = socket_in(one.pod, SERVICE4), socket_in(other.pod, SERVICE4, LARGE)
-    table, sort = 100, 0x10
-    ip(f"route add {SERVICE4}/32 via {other.pod.theirs4} table {table}\n")
-    ip(f"rule add tos {sort:#x} lookup {table}\n")
+    sort = 0x10
+    ip(f"route add {SERVICE4}/32 tos {sort:#x} via {other.pod.theirs4}\n")
     out = peer.udp()
     with pressure() as pressing, sending(peer, SERVICE4) as send:
         learn(send, one.pod, pressing)
@@ -151,7 +150,7 @@ def test_what_is_spared_and_observed_is_so_in_containers() -> None:
         learn(send, one.pod, pressing)
         for knob, value, back in (
             ("filter/mode", "observe", "enforce"),
-            ("filter/exempt", f"{PORT}", "53,67,68,123,319,320,546,547"),
+            ("filter/exempt", f"{PORT}", "68,546,from:53,from:123"),
         ):
             with setting(knob, value, back):
                 pressing.raise_()

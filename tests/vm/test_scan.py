@@ -73,8 +73,8 @@ def test_who_reads_the_table_waits_for_no_long_walk() -> None:
     children = [child(0) for _ in range(PROCESSES)]
     try:
         long = whole()
-        assert long > 1, "too short to tell anything"
-        assert min(took(sockets) for _ in range(3)) < long / 3
+        assert long > 0.4, "too short to tell anything"
+        assert min(took(sockets) for _ in range(3)) < long / 2
         # Nor does a socket go unseen for it.
         assert int(entry(one)["owner"]) == os.getpid()
     finally:
