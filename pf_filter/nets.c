@@ -129,8 +129,9 @@ static struct pernet_operations net_ops = {
 };
 
 /*
- * As many as that, the oldest first. A namespace leaves the list before its exit function is called.
- * One that was not there yet is hooked in the next round. Return: whether any is hooked ahead.
+ * As many as that, the oldest first. A namespace leaves the list before its exit function is
+ * called. One that was not there yet is hooked in the next round. Return: whether any is hooked
+ * ahead.
  */
 static bool nets_set_hooked(bool on, unsigned int most)
 {

@@ -204,9 +204,9 @@ static bool trail_known(const struct trail *trail)
 	return trail->home && pflow_within(trail->confirmed, TRAIL_LASTS);
 }
 
-/* Read without the lock: one that changes meanwhile gives way, or does not. */
 static bool trail_in_use(const struct trail *trail)
 {
+	/* Read without the lock: one that changes meanwhile gives way, or does not. */
 	return data_race(trail->outer && (trail_known(trail) ||
 					  pflow_within(trail->began, TRAIL_BEGINS)));
 }
@@ -230,6 +230,7 @@ static struct trail *trail_find_or_take(const struct filter_packet *packet)
 	unsigned int i;
 
 	if (trail) {
+		/* Without the lock, as in trail_in_use(). */
 		if (data_race(trail->outer) == packet->net || !trail_in_use(trail))
 			return trail;
 		return trail_gives_way(&i) ? trail : NULL;
