@@ -50,7 +50,7 @@ MUTANTS = [
     Mutant(
         "debts die with the table",
         "common/modules.c",
-        "pflow_scan();\n\tpflow_table_clear();",
+        "pflow_scan_whole();\n\tpflow_table_clear();",
         "pflow_table_clear();",
         OVERLOAD + "test_every_drop_is_the_sockets_when_the_suite_is",
     ),
@@ -62,9 +62,23 @@ MUTANTS = [
         "vm/test_table.py::test_a_socket_is_learnt_when_it_is_bound",
     ),
     Mutant(
+        "what processes share is walked for each of them",
+        "common/sockets/scan.c",
+        "before = *met == task->files;",
+        "before = false;",
+        "vm/test_scan.py::test_processes_that_share_their_files_are_walked_once",
+    ),
+    Mutant(
+        "a scan comes in one step",
+        "common/sockets/scan.c",
+        "all = scan_go_on(STEP);",
+        "all = scan_go_on(UINT_MAX);",
+        "vm/test_scan.py::test_who_reads_the_table_waits_for_no_long_walk",
+    ),
+    Mutant(
         "a scan finds nobody",
         "common/sockets/scan.c",
-        "pflow_owner_holds(sk, walk->task, scan_number);",
+        "pflow_owner_holds(sk, walk->task, scan.number);",
         "(void)sk;",
         "vm/test_table.py::test_sockets_that_were_there_before",
     ),
