@@ -80,12 +80,9 @@ static u32 packet_ports(const struct filter_packet *packet)
 
 static struct flow *flow_slot(const struct filter_packet *packet)
 {
-	const struct iphdr *iph = ip_hdr(packet->skb);
-	u64 words[2];
+	u64 word = (u64)(__force u32)ip_hdr(packet->skb)->saddr << 32 | packet_ports(packet);
 
-	addresses_pack4(words, iph->saddr, iph->daddr);
-	words[1] = packet_ports(packet);
-	return &(*this_cpu_ptr(&flows))[pflow_slot_hash(slot_key, words, 2) >> (64 - SLOT_BITS)];
+	return &(*this_cpu_ptr(&flows))[pflow_slot_hash(slot_key, &word, 1) >> (64 - SLOT_BITS)];
 }
 
 static bool packet_may_be_recalled(const struct filter_packet *packet)
