@@ -176,6 +176,8 @@ void filter_nets_watch(bool on)
 		return;
 	/* Who has a lock may have no CPU. */
 	if (mutex_trylock(&hooks_lock)) {
+		if (on)
+			WRITE_ONCE(hooks_wanted, true);
 		if (down_read_trylock(&net_rwsem)) {
 			if (nets_set_hooked(on, NETS_AT_ONCE))
 				tracked_use(true);

@@ -396,20 +396,4 @@ MUTANTS = [
         "looks = n",
         B2_ONE_OF_SEVERAL + "test_a_packet_costs_as_much_however_large_its_group_is",
     ),
-    Mutant(
-        "who has a trail keeps it",
-        "pf_filter/trail.c",
-        "return trail_gives_way(&i) ? &set[i] : NULL;",
-        "return NULL;",
-        "vm/test_containers_slots.py::"
-        "test_who_sends_to_many_destinations_keeps_nobody_from_being_judged",
-    ),
-    Mutant(
-        "another type of service has the same trail",
-        "pf_filter/trail.c",
-        "u32 port = (u32)packet_tos(packet) << 16 | packet->local_port;",
-        "u32 port = packet->local_port;",
-        "vm/test_containers_slots.py::"
-        "test_who_sends_a_little_by_another_way_keeps_nobody_from_being_judged",
-    ),
 ]

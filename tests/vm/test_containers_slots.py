@@ -10,7 +10,6 @@ from inside.net import Peer, pressure
 
 pytestmark = mark.newest
 
-STRANGERS = 600  # destinations; more than there are places
 ANOTHER_WAY = 8  # type of service, by which routes may differ
 
 
@@ -33,21 +32,4 @@ def test_who_sends_a_little_by_another_way_keeps_nobody_from_being_judged() -> N
             pressing.raise_()
             both(0)
             time.sleep(APART)
-        learn(both, pod, pressing)
-
-
-@inside()
-def test_who_sends_to_many_destinations_keeps_nobody_from_being_judged() -> None:
-    forwarding()
-    peer, pod, elsewhere = Peer(), Peer(2), Peer(3)
-    full = socket_in(pod, "0.0.0.0")
-    stranger = peer.udp(peer.theirs4)
-
-    with full, stranger, pressure() as pressing, sending(peer, pod.theirs4) as send:
-
-        def both(packets: int) -> None:
-            for port in range(STRANGERS):
-                stranger.sendto(PACKET, (elsewhere.theirs4, PORT + port))
-            send(packets)
-
         learn(both, pod, pressing)
