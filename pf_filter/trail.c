@@ -15,7 +15,8 @@
  * from. So a trail ends in three cases: routes change in either namespace (the kernel drops its own
  * cached routes then, too); the address moves to another neighbour or bridge port; or one of the
  * namespaces goes. It is begun and followed in follow.c, where the host forwards the packet, and
- * confirmed in meet.c, where it is received.
+ * confirmed in meet.c, where it is received. Nor is it confirmed where somebody else may have
+ * received the same packet, or another one in its buffer.
  *
  * Slots are taken by destination and written under their lock, which the packet path only tries;
  * where it fails, the packet is treated as if nothing were known. What ends trails holds the lock
@@ -76,6 +77,7 @@ struct tag {
  * @tos: of IPv4, as routes may depend on it
  * @routes: what those of @outer were known by when the packet traced last came
  * @home_routes: what those of @home were known by when it last was confirmed
+ * @oif: device by which @outer sent the packet that was traced last
  * @iif: device by which they come to @home
  * @hardware: address to which they are sent there, where @ethernet
  * @ethernet: whether they are sent to one
@@ -87,7 +89,7 @@ struct tag {
 struct trail {
 	spinlock_t lock;	/* of the rest */
 	u32 key;
-	const struct net *outer;
+	struct net *outer;
 	struct net *home;
 	struct in6_addr local;
 	u16 port;
@@ -96,6 +98,7 @@ struct trail {
 	u8 hardware[ETH_ALEN];
 	u64 routes;
 	u64 home_routes;
+	int oif;
 	int iif;
 	u32 began;
 	u32 traced;

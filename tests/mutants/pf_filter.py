@@ -12,6 +12,7 @@ OVERLOAD = "vm/test_overload.py::"
 HARM = "vm/test_harm.py::"
 HARM_POLICY = "unit/test_harm_policy.py::"
 MOVED = "vm/test_containers.py::test_who_has_moved_gets_every_packet"
+STRANGERS = "vm/test_containers_strangers.py::"
 
 MUTANTS = [
     Mutant(
