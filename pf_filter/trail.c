@@ -20,7 +20,7 @@
  *
  * Slots are taken by destination and written under their lock, which the packet path only tries;
  * where it fails, the packet is treated as if nothing were known. What ends trails holds the lock
- * of each, softirqs off.
+ * of each that it may concern, softirqs off.
  *
  * There are fewer slots than destinations that a stranger may think of. So a slot in use gives way,
  * too, to one packet in %GIVE_WAY that finds none: who sends most has a trail most of the time, and
@@ -337,11 +337,27 @@ void filter_trails_forget_net(const struct net *net)
 	trails_changed();
 }
 
+/*
+ * Is this trail one that may have moved? Anybody can have neighbours and bridges tell of moves, as
+ * often as he likes, so its lock is not taken to find out. Whoever begins a trail meanwhile has
+ * written all of this before the packet that it traces goes on (trails_awaited()): what is not seen
+ * here yet goes to where the address is now.
+ */
+static bool trail_may_be_moved(const struct trail *trail, const struct net *net,
+			       const struct in6_addr *local, const u8 *hardware)
+{
+	/* Half of one trail and half of another is none that was there when this happened. */
+	return data_race(trail->outer == net &&
+			 (local ? ipv6_addr_equal(&trail->local, local) :
+				  ether_addr_equal(trail->hardware, hardware)));
+}
+
 static bool trail_moved(const struct trail *trail, const struct net *net,
 			const struct in6_addr *local, const u8 *hardware)
 {
 	bool same = trail->ethernet && ether_addr_equal(trail->hardware, hardware);
 
+	lockdep_assert_held(&trail->lock);
 	if (trail->outer != net)
 		return false;
 	return local ? ipv6_addr_equal(&trail->local, local) && !same : trail->home && same;
@@ -364,6 +380,8 @@ void filter_trails_moved(const struct net *net, const struct in6_addr *local, co
 	if (!trails_any())
 		return;
 	for (trail = trails; trail < trails + ARRAY_SIZE(trails); trail++) {
+		if (!trail_may_be_moved(trail, net, local, hardware))
+			continue;
 		spin_lock_bh(&trail->lock);
 		if (trail_moved(trail, net, local, hardware)) {
 			trail_end(trail);

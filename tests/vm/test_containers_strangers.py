@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""What is known of containers' packets is not for strangers to change: they take nobody's
-packets over."""
+"""What is known of containers' packets is not for strangers to change: they take nobody's packets
+over, and cost nobody time."""
 
 import socket
 import time
@@ -17,15 +17,19 @@ from inside.containers import (
     Bridged,
     bridge,
     forwarding,
+    refresh,
     sending,
     socket_in,
 )
 from inside.net import Namespace, Peer, drain, ip, nft, pressure, udp
+from inside.netlink import moves
 from inside.suite import entry
 
 pytestmark = mark.newest
 
 SOURCE = 6000  # a port
+EVENTS = 200  # of a stranger's neighbours, in one request
+ROUNDS = 20
 
 
 @inside()
@@ -117,3 +121,32 @@ def test_who_sends_himself_the_same_takes_nothing_over(way: str) -> None:
         for _ in range(MANY):
             out.sendto(PACKET, to)
         assert len(drain(free)) == MANY
+
+
+@inside()
+def test_what_others_see_costs_next_to_nothing() -> None:
+    """Anybody may have a neighbour move as often as he likes."""
+    forwarding()
+    peer, pod, stranger = Peer(), Peer(2), Peer(5)
+    full = socket_in(pod, pod.theirs4)
+    with pod:
+        assert entry(full)
+    with stranger:
+        kernel = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, socket.NETLINK_ROUTE)
+        macs = (f"02:66:00:00:00:{i % 100:02x}" for i in range(EVENTS))
+        request = moves(stranger.ours4, macs, "eth0")
+
+    def took() -> float:
+        began = time.monotonic()
+        kernel.send(request)
+        return time.monotonic() - began
+
+    alone = min(took() for _ in range(ROUNDS))
+    with pressure() as pressing, sending(peer, pod.theirs4) as send:
+
+        def known() -> float:
+            refresh(send, pressing)
+            return took()
+
+        beside = min(known() for _ in range(ROUNDS))
+    assert beside < 1.5 * alone, (alone, beside)
