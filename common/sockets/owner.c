@@ -29,7 +29,7 @@ static void entry_snapshot(struct pflow_sock *entry, struct sock *sk)
 	WRITE_ONCE(entry->rcvbuf, READ_ONCE(sk->sk_rcvbuf));
 	WRITE_ONCE(entry->drops, pflow_sk_drops(sk));
 	entry->local_port = READ_ONCE(inet->inet_num);
-	entry->remote_port = ntohs(READ_ONCE(inet->inet_dport));
+	WRITE_ONCE(entry->remote_port, ntohs(READ_ONCE(inet->inet_dport)));
 #if IS_ENABLED(CONFIG_IPV6)
 	if (sk->sk_family == AF_INET6) {
 		entry->local = sk->sk_v6_rcv_saddr;
