@@ -120,10 +120,12 @@ def _new_of_another_user() -> int:
     own, its = socket.socketpair()
     pid = os.fork()
     if not pid:
-        os.unshare(os.CLONE_NEWUSER | os.CLONE_NEWNET)
-        its.send(b"x")
-        signal.pause()
-        os._exit(0)
+        try:
+            os.unshare(os.CLONE_NEWUSER | os.CLONE_NEWNET)
+            its.send(b"x")
+            signal.pause()
+        finally:
+            os._exit(1)
     its.close()
     with own:
         assert own.recv(1) == b"x", "no user may make one"

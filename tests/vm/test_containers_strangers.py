@@ -109,14 +109,14 @@ def test_who_sends_himself_the_same_takes_nothing_over(way: str) -> None:
     same.setsockopt(socket.IPPROTO_IP, socket.IP_TTL, 63)
     to = pod.theirs4, PORT
     with pressure() as pressing:
-        nft("table inet lost { chain all { type filter hook forward priority filter; drop; }; }")
+        nft("table ip lost { chain each { type filter hook forward priority filter; drop; }; }")
         pressing.raise_()
         end = time.monotonic() + 10 * APART
         while time.monotonic() < end:
             pressing.again()
             out.sendto(PACKET, to)
             same.sendto(PACKET, to)
-        nft("delete table inet lost")
+        nft("delete table ip lost")
         pressing.raise_()
         for _ in range(MANY):
             out.sendto(PACKET, to)
