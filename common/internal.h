@@ -203,6 +203,7 @@ void pflow_estimator_sample(void);
 
 /* load/batch.c */
 extern u32 pflow_prompt_at;
+void pflow_batch_note_poller(u32 napi_id);
 int pflow_batch_setup(void);
 void pflow_batch_teardown(void);
 bool pflow_batch_step(const struct cpumask *busy);

@@ -26,7 +26,9 @@ struct pflow_device {
  * @pressed: they are judged, since something overflows here
  * @since: jiffies at which looking began
  * @sampled: they are counted, so that rates are known at peace too
- * @polled: packets taken from devices, accumulated
+ * @polled: packets taken from devices and from the backlog, accumulated
+ * @backlogged: those of them from the backlog, accumulated
+ * @frames: frames that pf_filter dropped in the driver, accumulated
  * @device_polls: polls of devices that brought packets, accumulated
  * @polled_dev: device that brought some last
  * @polled_at: jiffies of that
@@ -41,6 +43,7 @@ struct pflow_device {
  * @chain_dev: its device; like @chain_id never followed
  * @chain_start: local_clock() of the first of those polls
  * @chain_last: local_clock() of the newest
+ * @chain_received: what devices had brought by then, see chain_has_received()
  * @standing_ns: time during which a receive queue stood full, accumulated
  * @softirq_ns: time that softirqs took for receiving, accumulated while that is measured
  * @packet_ns: of that time what a packet takes, dropped early or not; lately
@@ -60,6 +63,8 @@ struct pflow_load {
 	};
 	u32 since;
 	u32 polled;
+	u32 backlogged;
+	u32 frames;
 	u32 device_polls;
 	struct pflow_device polled_dev;
 	u32 polled_at;
@@ -75,6 +80,7 @@ struct pflow_load {
 	struct pflow_device chain_dev;
 	u64 chain_start;
 	u64 chain_last;
+	u32 chain_received;
 	u64 standing_ns;
 	u64 softirq_ns;
 	u32 packet_ns;

@@ -76,7 +76,7 @@ struct pflow_sock {
 	u8 protocol;
 	u8 lost_noted;			/* low bits of jiffies when it was noted that it loses */
 	u16 local_port;			/* host order */
-	u16 remote_port;
+	u16 remote_port;		/* 0: it has no peer; the packet path may read it */
 	u32 netns;			/* inode number */
 	u32 last_seen;			/* jiffies, by whoever held the socket */
 	struct in6_addr local;		/* IPv4 as mapped address */

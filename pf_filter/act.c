@@ -25,6 +25,8 @@ static __always_inline void packet_drop_as(struct filter_packet *packet, enum pf
 	atomic_add(packet->packets, &packet->entry->early[cause]);
 	if (likely(packet->skb))
 		sk_skb_reason_drop(packet->sk, packet->skb, reason);
+	else
+		this_cpu_inc(pflow_load.frames);
 	barrier();	/* not a tail call, or the location would be the caller's */
 }
 

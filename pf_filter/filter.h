@@ -37,27 +37,6 @@ enum {
 extern struct pflow_knob filter_knobs[FILTER_KNOBS];
 int filter_exempt_setup(void);
 
-#define FILTER_REPLY_RATE	1000	/* packets/s */
-
-/**
- * filter_exempt() - is a packet none of our business?
- * @local_port: its destination
- * @remote_port: its source
- * @rate: what the receiver is sent, packets/s
- *
- * The source port is the sender's to choose, so it exempts only receivers that
- * get as little as a client gets in replies; a flood from port 53 buys nothing.
- *
- * Context: RCU read side. Return: whether it is.
- */
-static inline bool filter_exempt(u16 local_port, u16 remote_port, u32 rate)
-{
-	const struct pflow_ports *list = rcu_dereference(filter_knobs[FILTER_KNOB_EXEMPT].ports);
-
-	return test_bit(local_port, list->local) ||
-	       (rate < FILTER_REPLY_RATE && test_bit(remote_port, list->remote));
-}
-
 /* The receiver is picked by a program from a group of sockets. */
 enum filter_group {
 	FILTER_GROUP_NONE,

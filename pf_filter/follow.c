@@ -22,8 +22,8 @@
 
 #define SHARING_MOST	32		/* sockets looked at; of more it is taken to be so */
 
-/* Does all that goes to this address go one way? */
-static bool packet_goes_one_way4(const struct filter_packet *packet)
+/* The one device by which all goes that goes to this address, or 0. */
+static int packet_way_out4(const struct filter_packet *packet)
 {
 	const struct iphdr *iph = ip_hdr(packet->skb);
 	struct flowi4 fl4 = {
@@ -37,14 +37,16 @@ static bool packet_goes_one_way4(const struct filter_packet *packet)
 	pflow_flow_tos(&fl4, iph->tos);
 #if IS_ENABLED(CONFIG_IP_MULTIPLE_TABLES)
 	if (READ_ONCE(packet->net->ipv4.fib_has_custom_rules))
-		return false;
+		return 0;
 #endif
-	return !fib_lookup(packet->net, &fl4, &found, 0) && found.type == RTN_UNICAST &&
-	       fib_info_num_path(found.fi) == 1;
+	if (fib_lookup(packet->net, &fl4, &found, 0) || found.type != RTN_UNICAST ||
+	    fib_info_num_path(found.fi) != 1)
+		return 0;
+	return FIB_RES_DEV(found)->ifindex;
 }
 
 #if IS_ENABLED(CONFIG_IPV6)
-static bool packet_goes_one_way6(const struct filter_packet *packet)
+static int packet_way_out6(const struct filter_packet *packet)
 {
 	const struct ipv6hdr *ip6h = ipv6_hdr(packet->skb);
 	struct flowi6 fl6 = {
@@ -55,24 +57,25 @@ static bool packet_goes_one_way6(const struct filter_packet *packet)
 	const struct fib6_info *route;
 	const struct rt6_info *rt;
 	struct dst_entry *dst;
-	bool one;
+	int oif = 0;
 
 #if IS_ENABLED(CONFIG_IPV6_MULTIPLE_TABLES)
 	if (READ_ONCE(packet->net->ipv6.fib6_has_custom_rules))
-		return false;
+		return 0;
 #endif
 	dst = ip6_route_lookup(packet->net, &fl6, packet->skb, 0);
 	rt = container_of(dst, struct rt6_info, dst);
 	route = rcu_dereference(rt->from);
-	one = !dst->error && route && !route->nh && !READ_ONCE(route->fib6_nsiblings) &&
-	      !(rt->rt6i_flags & RTF_LOCAL);
+	if (!dst->error && route && !route->nh && !READ_ONCE(route->fib6_nsiblings) &&
+	    !(rt->rt6i_flags & RTF_LOCAL))
+		oif = dst->dev->ifindex;
 	dst_release(dst);
-	return one;
+	return oif;
 }
 #else
-static bool packet_goes_one_way6(const struct filter_packet *packet)
+static int packet_way_out6(const struct filter_packet *packet)
 {
-	return false;
+	return 0;
 }
 #endif
 
@@ -99,7 +102,8 @@ static enum filter_outcome trail_follow(struct trail *trail, struct filter_packe
 	}
 	if (!pflow_within(trail->traced, CONFIRM_EVERY)) {
 		trail->traced = jiffies;
-		if (!(packet->v4 ? packet_goes_one_way4(packet) : packet_goes_one_way6(packet))) {
+		trail->oif = packet->v4 ? packet_way_out4(packet) : packet_way_out6(packet);
+		if (!trail->oif) {
 			trail->home = NULL;
 			return FILTER_PASS_FORWARDED;
 		}

@@ -155,7 +155,7 @@ static enum filter_outcome filter_judge(struct filter_packet *packet)
 			entry_note_drops(entry, packet->full);
 		return FILTER_PASS;
 	}
-	if (filter_exempt(packet->local_port, packet->remote_port, READ_ONCE(entry->rate)))
+	if (packet_is_exempt(packet))
 		return FILTER_PASS_EXEMPT;
 
 	level = filter_level(entry);

@@ -3,7 +3,17 @@
  * Meet: was this packet seen before, in another namespace? At the end of a trail (trail.c).
  *
  * One that was traced is known by its buffer and its header. It is judged here, and where it has
- * a receiver the trail leads here from now on.
+ * a receiver the trail leads here from now on. Two things might lead a trail astray, and be brought
+ * about by a stranger:
+ *
+ *  - A traced packet that is lost on its way leaves its buffer to another packet, perhaps to one
+ *    with the same header that somebody sends to himself. So packets of the loopback confirm no
+ *    trail, nor do such in the namespace of another user, unless a pair of devices leads there
+ *    straight from the namespace that forwards. Nobody has one end of his pair there against its
+ *    will.
+ *  - A bridge that has not found an address sends what is for it to all its ports, and one of them
+ *    gets the very buffer. So a port confirms a trail only if the bridge has found the address
+ *    there.
  *
  * What the host judged is not judged in the container again. Packets from other containers of this
  * host are not judged while there is a trail. Neither are packets of the loopback.
@@ -11,6 +21,7 @@
  * Context: softirq, RCU read side.
  */
 #include <linux/etherdevice.h>
+#include <linux/if_vlan.h>
 
 #include "filter.h"
 
@@ -66,6 +77,46 @@ static enum meeting filter_meet(const struct filter_packet *packet)
 	return trail_meet(packet);
 }
 
+/* To the device below this one by which it sends to that hardware address, if that is known. */
+static bool path_goes_on(struct net_device_path_ctx *ctx)
+{
+	struct net_device_path path = {};
+
+	return !ctx->dev->netdev_ops->ndo_fill_forward_path(ctx, &path);
+}
+
+/* What the namespace that forwards sends to that hardware address leaves by this port alone. */
+static bool trail_leaves_by(const struct trail *trail, const struct net_device *port,
+			    const u8 *hardware)
+{
+	struct net_device_path_ctx ctx = {
+		.dev = dev_get_by_index_rcu(trail->outer, trail->oif),
+	};
+
+	ether_addr_copy(ctx.daddr, hardware);
+	/* Of VLANs upon each other the kernel takes two. */
+	while (ctx.dev && is_vlan_dev(ctx.dev))
+		if (!path_goes_on(&ctx))
+			return false;
+	return ctx.dev && netif_is_bridge_master(ctx.dev) && path_goes_on(&ctx) && ctx.dev == port;
+}
+
+/* Is this where it was sent, and nowhere else? */
+static bool trail_ends_here(const struct trail *trail, const struct filter_packet *packet)
+{
+	struct sk_buff *skb = packet->skb;
+	const struct net_device_ops *ops = skb->dev->netdev_ops;
+	const struct net_device *peer = ops->ndo_get_peer_dev ? ops->ndo_get_peer_dev(skb->dev) :
+								NULL;
+
+	lockdep_assert_held(&trail->lock);
+	if (packet->loopback)
+		return false;
+	if (!peer || dev_net(peer) != trail->outer)
+		return packet->net->user_ns == trail->outer->user_ns;
+	return !netif_is_bridge_port(peer) || trail_leaves_by(trail, peer, eth_hdr(skb)->h_dest);
+}
+
 /**
  * filter_confirm_trail() - a traced packet has a receiver here
  * @packet: traced, and classified
@@ -83,7 +134,7 @@ static noinline void filter_confirm_trail(const struct filter_packet *packet)
 		goto out;
 	tag->skb = NULL;
 	trail->home = NULL;
-	if (inet_sdif(skb) || !check_net(packet->net))
+	if (inet_sdif(skb) || !check_net(packet->net) || !trail_ends_here(trail, packet))
 		goto out;
 	trail->home = packet->net;
 	trail->home_routes = net_routes(packet->net, packet->v4);

@@ -21,6 +21,7 @@
 #include "recall.c"
 #include "wire.c"
 #include "classify.c"
+#include "exempt.c"
 #include "judge.c"
 #include "act.c"
 #include "count.c"

@@ -15,11 +15,12 @@
  * from. So a trail ends in three cases: routes change in either namespace (the kernel drops its own
  * cached routes then, too); the address moves to another neighbour or bridge port; or one of the
  * namespaces goes. It is begun and followed in follow.c, where the host forwards the packet, and
- * confirmed in meet.c, where it is received.
+ * confirmed in meet.c, where it is received. Nor is it confirmed where somebody else may have
+ * received the same packet, or another one in its buffer.
  *
  * Slots are taken by destination and written under their lock, which the packet path only tries;
  * where it fails, the packet is treated as if nothing were known. What ends trails holds the lock
- * of each, softirqs off.
+ * of each that it may concern, softirqs off.
  *
  * There are fewer slots than destinations that a stranger may think of. So a slot in use gives way,
  * too, to one packet in %GIVE_WAY that finds none: who sends most has a trail most of the time, and
@@ -76,6 +77,7 @@ struct tag {
  * @tos: of IPv4, as routes may depend on it
  * @routes: what those of @outer were known by when the packet traced last came
  * @home_routes: what those of @home were known by when it last was confirmed
+ * @oif: device by which @outer sent the packet that was traced last
  * @iif: device by which they come to @home
  * @hardware: address to which they are sent there, where @ethernet
  * @ethernet: whether they are sent to one
@@ -87,7 +89,7 @@ struct tag {
 struct trail {
 	spinlock_t lock;	/* of the rest */
 	u32 key;
-	const struct net *outer;
+	struct net *outer;
 	struct net *home;
 	struct in6_addr local;
 	u16 port;
@@ -96,6 +98,7 @@ struct trail {
 	u8 hardware[ETH_ALEN];
 	u64 routes;
 	u64 home_routes;
+	int oif;
 	int iif;
 	u32 began;
 	u32 traced;
@@ -334,11 +337,27 @@ void filter_trails_forget_net(const struct net *net)
 	trails_changed();
 }
 
+/*
+ * Is this trail one that may have moved? Anybody can have neighbours and bridges tell of moves, as
+ * often as he likes, so its lock is not taken to find out. Whoever begins a trail meanwhile has
+ * written all of this before the packet that it traces goes on (trails_awaited()): what is not seen
+ * here yet goes to where the address is now.
+ */
+static bool trail_may_be_moved(const struct trail *trail, const struct net *net,
+			       const struct in6_addr *local, const u8 *hardware)
+{
+	/* Half of one trail and half of another is none that was there when this happened. */
+	return data_race(trail->outer == net &&
+			 (local ? ipv6_addr_equal(&trail->local, local) :
+				  ether_addr_equal(trail->hardware, hardware)));
+}
+
 static bool trail_moved(const struct trail *trail, const struct net *net,
 			const struct in6_addr *local, const u8 *hardware)
 {
 	bool same = trail->ethernet && ether_addr_equal(trail->hardware, hardware);
 
+	lockdep_assert_held(&trail->lock);
 	if (trail->outer != net)
 		return false;
 	return local ? ipv6_addr_equal(&trail->local, local) && !same : trail->home && same;
@@ -361,6 +380,8 @@ void filter_trails_moved(const struct net *net, const struct in6_addr *local, co
 	if (!trails_any())
 		return;
 	for (trail = trails; trail < trails + ARRAY_SIZE(trails); trail++) {
+		if (!trail_may_be_moved(trail, net, local, hardware))
+			continue;
 		spin_lock_bh(&trail->lock);
 		if (trail_moved(trail, net, local, hardware)) {
 			trail_end(trail);

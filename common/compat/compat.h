@@ -19,6 +19,9 @@
 #include <linux/skbuff.h>
 #include <linux/slab.h>
 #include <net/inet_dscp.h>
+#ifdef PFLOW_HAVE_RPS_HEADER
+#include <net/rps.h>
+#endif
 #include <net/sock.h>
 #include <net/tcp.h>
 #include <net/udp.h>
@@ -147,6 +150,16 @@ static inline unsigned int pflow_softnet_dropped(struct softnet_data *sd)
 	return atomic_read(&sd->dropped);
 #else
 	return READ_ONCE(sd->dropped);
+#endif
+}
+
+/* May packets be handed on to other CPUs? 6.9 gave RPS a header of its own (490a79faf95e). */
+static inline bool pflow_rps_is_used(void)
+{
+#ifdef CONFIG_RPS
+	return static_branch_unlikely(&rps_needed);
+#else
+	return false;
 #endif
 }
 

@@ -10,8 +10,9 @@
  *
  * A batch delays packets, by no more than the knob allows. So there is none where a real-time
  * receiver or one that polls is sent packets, nor where a TCP receiver is, whose peer may wait for
- * each answer. A device whose values an administrator has set is left as it is. A device of
- * several queues is looked at by several CPUs; then all of those must want it.
+ * each answer. Who polls, polls one queue of one device, so others keep their batches. A device
+ * whose values an administrator has set is left as it is. A device of several queues is looked at
+ * by several CPUs; then all of those must want it.
  *
  * Context: the estimator's thread, which must not wait for the RTNL lock: what cannot be done
  * now is done a round later. Writers of the table hold the RTNL lock and the table's own lock. A
@@ -23,6 +24,7 @@
 #include <linux/nsproxy.h>
 #include <linux/rtnetlink.h>
 #include <linux/spinlock.h>
+#include <net/busy_poll.h>
 #include <net/net_namespace.h>
 
 #include "../compat/compat.h"
@@ -32,6 +34,7 @@
 #define DEFER		2	/* so many looks in vain, then its interrupts are on again */
 #define LINGER		HZ	/* since it was last wanted */
 #define PROMPT_FOR	(60 * HZ)	/* twice as long as scans are apart */
+#define POLLED		64	/* queues, a power of two; of one device in turn */
 
 /**
  * struct batched - a device whose interrupts are put off
@@ -50,6 +53,20 @@ struct batched {
 /* jiffies when one was last known that may be sent packets on any CPU */
 u32 pflow_prompt_at;
 
+/**
+ * struct polled - a queue that some receiver polls
+ * @napi_id: its number
+ * @at: stamp of when a receiver was last known to; 0: never
+ *
+ * Read and written by anybody: of one's number and another's time nothing comes but a batch less,
+ * for a minute.
+ */
+struct polled {
+	u32 napi_id;
+	u32 at;
+};
+
+static struct polled polled[POLLED];
 static struct batched batched[DEVICES];
 static DEFINE_SPINLOCK(lock);
 static unsigned int nr_batched;
@@ -100,6 +117,42 @@ static bool batch_begin(struct net_device *dev, unsigned long ns)
 	return true;
 }
 
+/**
+ * pflow_batch_note_poller() - a receiver polls for its packets
+ * @napi_id: the queue by which it was sent some; no number of one, where it was not
+ *
+ * Context: any.
+ */
+void pflow_batch_note_poller(u32 napi_id)
+{
+	struct polled *queue = &polled[napi_id % POLLED];
+	u32 now = pflow_stamp_now();
+
+	if (napi_id < MIN_NAPI_ID)
+		return;
+	if (READ_ONCE(queue->napi_id) != napi_id)
+		WRITE_ONCE(queue->napi_id, napi_id);
+	if (READ_ONCE(queue->at) != now)
+		WRITE_ONCE(queue->at, now);
+}
+
+/* Does some receiver poll one of this device's queues? */
+static bool device_is_polled(const struct net_device *dev)
+{
+	const struct napi_struct *napi;
+	bool found = false;
+
+	rcu_read_lock();
+	list_for_each_entry_rcu(napi, &dev->napi_list, dev_list) {
+		const struct polled *queue = &polled[napi->napi_id % POLLED];
+
+		found |= READ_ONCE(queue->napi_id) == napi->napi_id &&
+			 pflow_within(READ_ONCE(queue->at), PROMPT_FOR);
+	}
+	rcu_read_unlock();
+	return found;
+}
+
 /* Does somebody there want each packet at once? */
 static bool cpu_must_be_prompt(const struct pflow_load *load)
 {
@@ -134,11 +187,13 @@ static enum wish batch_wish_on_cpu(int cpu, const void *dev)
 	return READ_ONCE(load->pressed) ? WANTED : UNWANTED;
 }
 
-static enum wish batch_wish(const void *dev)
+static enum wish batch_wish(const struct net_device *dev)
 {
-	enum wish wish = pflow_within(READ_ONCE(pflow_prompt_at), PROMPT_FOR) ? REFUSED : NO_MATTER;
+	enum wish wish = NO_MATTER;
 	int cpu;
 
+	if (pflow_within(READ_ONCE(pflow_prompt_at), PROMPT_FOR) || device_is_polled(dev))
+		return REFUSED;
 	for_each_online_cpu(cpu)
 		wish = max(wish, batch_wish_on_cpu(cpu, dev));
 	return wish;
@@ -158,18 +213,18 @@ static void batch_refresh(struct batched *slot, unsigned long ns)
 static bool batch_begin_on_cpu(int cpu, unsigned long ns)
 {
 	const struct pflow_load *load = per_cpu_ptr(&pflow_load, cpu);
-	const void *polled = READ_ONCE(load->polled_dev.dev);
+	const void *last = READ_ONCE(load->polled_dev.dev);
 	struct net_device *dev;
 
 	if (!READ_ONCE(load->pressed))
 		return false;
-	if (!polled || batch_slot_of(polled) || batch_wish(polled) != WANTED)
+	if (!last || batch_slot_of(last))
 		return false;
 	/* It stays while the RTNL lock is held. */
 	rcu_read_lock();
-	dev = pflow_device_find(&load->polled_dev, polled);
+	dev = pflow_device_find(&load->polled_dev, last);
 	rcu_read_unlock();
-	return dev && batch_begin(dev, ns);
+	return dev && batch_wish(dev) == WANTED && batch_begin(dev, ns);
 }
 
 static bool cpus_any_pressed(const struct cpumask *cpus)
@@ -239,6 +294,7 @@ static struct notifier_block notifier = { .notifier_call = batch_on_device };
 int pflow_batch_setup(void)
 {
 	pflow_prompt_at = 0;
+	memset(polled, 0, sizeof(polled));
 	return register_netdevice_notifier(&notifier);
 }
 

@@ -8,9 +8,10 @@
  *    queue (the idea of CoDel). This is the only signal for a virtio ring,
  *    which overflows in the host, out of the guest's sight. Busy polling and
  *    netpoll use budgets of their own and do not count; nor does the backlog,
- *    which has no device (its drops are counted instead).
- *  - Backlog drops (softnet_data), device drops of a device whose queue is
- *    found full, and time_squeeze, which only says that it is worth looking.
+ *    which has no device (its drops are counted instead). Drivers use their whole weight, too,
+ *    while they have not finished with what was sent: such a poll has received nothing.
+ *  - Backlog drops (softnet_data), device drops of a device whose queue
+ *    stands full, and time_squeeze, which only says that it is worth looking.
  *  - Drops at a socket buffer, seen by the tracepoint that a drop passes
  *    anyway, so that it costs nothing while nobody drops.
  *
@@ -53,22 +54,46 @@ static void device_note(struct pflow_device *noted, const struct net_device *dev
 	WRITE_ONCE(noted->ifindex, dev->ifindex);
 }
 
+/*
+ * Has a device brought this CPU anything since it was last asked? The kernel counts what it hands
+ * to its protocols, but for what GRO keeps until the poll is over. Where it may hand packets to
+ * other CPUs, which count them, nobody can tell.
+ */
+static bool chain_has_received(struct pflow_load *load)
+{
+	u32 received = this_cpu_read(softnet_data.processed) - load->backlogged + load->frames;
+	bool any = received != load->chain_received;
+
+	load->chain_received = received;
+	return any || pflow_rps_is_used();
+}
+
+/* Longer than a burst lasts. */
+static bool chain_stands(const struct pflow_load *load)
+{
+	return READ_ONCE(load->chain_last) - READ_ONCE(load->chain_start) > STANDING_NS;
+}
+
 static noinline void chain_note_full_poll(struct pflow_load *load, const struct napi_struct *napi)
 {
 	u64 now = local_clock();
 	bool alive = load->chain_id && now - load->chain_last < CHAIN_GAP_NS;
 
-	if (!alive || load->chain_id != napi) {
-		/* Of two full queues on one CPU, watching one is enough. */
-		if (alive)
-			return;
+	/* Of two full queues on one CPU, watching one is enough. */
+	if (alive && load->chain_id != napi)
+		return;
+	if (!chain_has_received(load)) {
+		WRITE_ONCE(load->chain_id, NULL);
+		return;
+	}
+	if (!alive) {
 		WRITE_ONCE(load->chain_id, napi);
 		device_note(&load->chain_dev, napi->dev);
-		load->chain_start = now;
+		WRITE_ONCE(load->chain_start, now);
 	} else if (now - load->chain_start > STANDING_NS) {
 		u64 since = load->chain_last;
 
-		if (load->chain_last - load->chain_start <= STANDING_NS)
+		if (!chain_stands(load))
 			since = load->chain_start;
 		WRITE_ONCE(load->standing_ns, load->standing_ns + now - since);
 		pflow_load_raise(smp_processor_id());
@@ -81,7 +106,9 @@ static void on_napi_poll(void *unused, struct napi_struct *napi, int work, int b
 	struct pflow_load *load = this_cpu_ptr(&pflow_load);
 
 	WRITE_ONCE(load->polled, load->polled + work);
-	if (napi->dev && work) {
+	if (!napi->dev) {
+		load->backlogged += work;
+	} else if (work) {
 		load->device_polls++;
 		if (load->polled_dev.dev != napi->dev) {
 			device_note(&load->polled_dev, napi->dev);
@@ -159,7 +186,8 @@ static void device_check_losses(int cpu, struct pflow_load *load, struct seen *l
 	s64 age = local_clock() - READ_ONCE(load->chain_last);
 	u64 losses;
 
-	if (!READ_ONCE(load->chain_id) || age > CHAIN_GAP_NS ||
+	/* Another CPU may have a queue of the same device that overflows. */
+	if (!READ_ONCE(load->chain_id) || age > CHAIN_GAP_NS || !chain_stands(load) ||
 	    !device_find_losses(&load->chain_dev, dev, &losses)) {
 		last->dev = NULL;
 		return;

@@ -29,7 +29,7 @@ static void entry_snapshot(struct pflow_sock *entry, struct sock *sk)
 	WRITE_ONCE(entry->rcvbuf, READ_ONCE(sk->sk_rcvbuf));
 	WRITE_ONCE(entry->drops, pflow_sk_drops(sk));
 	entry->local_port = READ_ONCE(inet->inet_num);
-	entry->remote_port = ntohs(READ_ONCE(inet->inet_dport));
+	WRITE_ONCE(entry->remote_port, ntohs(READ_ONCE(inet->inet_dport)));
 #if IS_ENABLED(CONFIG_IPV6)
 	if (sk->sk_family == AF_INET6) {
 		entry->local = sk->sk_v6_rcv_saddr;
@@ -55,18 +55,19 @@ static void entry_set_owner(struct pflow_sock *entry, struct task_struct *task,
 
 /*
  * Who is real-time, or polls, wants each packet at once. What pf_sched lends does not count.
- * A UDP socket without a peer does not tell where it is sent to: that may be anywhere.
+ * A UDP socket without a peer does not tell where it is sent to: that may be anywhere. Anybody may
+ * poll, so that counts only for the queue to be polled, by which the socket was sent packets.
  */
 static void owner_note_prompt(const struct sock *sk, u8 rank)
 {
 	unsigned int cpu = READ_ONCE(sk->sk_incoming_cpu);
 	u32 *at = &pflow_prompt_at;
-	bool polls = false;
 
 #ifdef CONFIG_NET_RX_BUSY_POLL
-	polls = READ_ONCE(sk->sk_ll_usec) || READ_ONCE(sk->sk_prefer_busy_poll);
+	if (unlikely(READ_ONCE(sk->sk_ll_usec) || READ_ONCE(sk->sk_prefer_busy_poll)))
+		pflow_batch_note_poller(READ_ONCE(sk->sk_napi_id));
 #endif
-	if (likely(rank <= PFLOW_RANK_RT_BASE && !polls))
+	if (likely(rank <= PFLOW_RANK_RT_BASE))
 		return;
 	/* It is the application's to set, to any number at all. */
 	if (cpu < nr_cpu_ids && cpu_possible(cpu))

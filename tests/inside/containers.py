@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from inside.net import SMALL, Namespace, Peer, Pressure, nft, udp
+from inside.net import SMALL, Namespace, Peer, Pressure, ip, nft, udp
 from inside.suite import wait_for
 
 PORT = 5000
@@ -18,6 +18,7 @@ MANY = 200
 APART = 0.05  # seconds; longer than from one traced packet to the next
 LARGE = 4 << 20
 PACKET = b"x" * 300
+MACS = "02:60:00:00:00:02", "02:60:00:00:00:03"  # on the bridge
 
 
 def forwarding() -> None:
@@ -74,6 +75,31 @@ def refresh(send: Callable[[int], None], pressing: Pressure) -> None:
     are over after a second. By one packet it is known again."""
     pressing.raise_()
     send(1)
+
+
+class Bridged(Namespace):
+    """A container on the host's bridge."""
+
+    def __init__(self, port: str, mac: str) -> None:
+        super().__init__()
+        ip(
+            f"link add {port} type veth peer name eth0 address {mac} netns {self.path}\n"
+            f"link set {port} master br0 addrgenmode none up\n"
+        )
+        with self:
+            # What it says of itself would let the bridge find it.
+            ip("link set eth0 addrgenmode none up\naddress add 10.60.0.2/24 dev eth0\n")
+            ip("route add default via 10.60.0.1\n")
+
+    def speak(self) -> None:
+        """Have the bridge find it."""
+        with self, udp("10.60.0.2") as out:
+            out.sendto(b"here", ("10.60.0.1", 9))
+
+
+def bridge() -> None:
+    ip("link add br0 type bridge forward_delay 0\nlink set br0 up\n")
+    ip("address add 10.60.0.1/24 dev br0\n")
 
 
 @contextmanager

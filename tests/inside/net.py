@@ -107,15 +107,42 @@ def udp_errors(v6: bool = False) -> tuple[int, int]:
     return int(found["InErrors"]), int(found["RcvbufErrors"])
 
 
-class Namespace:
-    """A network namespace; `with` it, the thread is in it. Ends with its last user."""
+def _new() -> int:
+    before = os.open("/proc/thread-self/ns/net", os.O_RDONLY)
+    os.unshare(os.CLONE_NEWNET)
+    made = os.open("/proc/thread-self/ns/net", os.O_RDONLY)
+    os.setns(before, os.CLONE_NEWNET)
+    os.close(before)
+    return made
 
-    def __init__(self) -> None:
-        before = os.open("/proc/thread-self/ns/net", os.O_RDONLY)
-        os.unshare(os.CLONE_NEWNET)
-        self.fd = os.open("/proc/thread-self/ns/net", os.O_RDONLY)
-        os.setns(before, os.CLONE_NEWNET)
-        os.close(before)
+
+def _new_of_another_user() -> int:
+    own, its = socket.socketpair()
+    pid = os.fork()
+    if not pid:
+        try:
+            os.unshare(os.CLONE_NEWUSER | os.CLONE_NEWNET)
+            its.send(b"x")
+            signal.pause()
+        finally:
+            os._exit(1)
+    its.close()
+    with own:
+        assert own.recv(1) == b"x", "no user may make one"
+        made = os.open(f"/proc/{pid}/ns/net", os.O_RDONLY)
+    os.kill(pid, signal.SIGKILL)
+    os.waitpid(pid, 0)
+    return made
+
+
+class Namespace:
+    """A network namespace; `with` it, the thread is in it. Ends with its last user.
+
+    It may be one that another user has made, and may do with what he likes.
+    """
+
+    def __init__(self, anothers: bool = False) -> None:
+        self.fd = _new_of_another_user() if anothers else _new()
         self.path = f"/proc/{os.getpid()}/fd/{self.fd}"
         self._before: list[int] = []
         with self:

@@ -6,6 +6,7 @@ from mutants.mutant import Mutant
 B2_ACCOUNT = "vm/test_b2_account.py::"
 OVERLOAD = "vm/test_overload.py::"
 SCHED_RAISED = "vm/test_sched_raised.py::"
+SIGNALS = "vm/test_overload_signals.py::"
 
 MUTANTS = [
     Mutant(
@@ -186,5 +187,33 @@ MUTANTS = [
         "if (hand_finds_room(newcomer, false) || hand_finds_room(newcomer, true)) {",
         "if (0) {",
         "vm/test_table_shared.py::test_a_later_receiver_is_tracked_whatever_a_user_opens",
+    ),
+    Mutant(
+        "who polls ends all batches",
+        "common/sockets/owner.c",
+        "pflow_batch_note_poller(READ_ONCE(sk->sk_napi_id));",
+        "WRITE_ONCE(pflow_prompt_at, (u32)jiffies);",
+        "vm/test_batch.py::test_who_polls_ends_no_batches_but_of_what_he_is_sent_by",
+    ),
+    Mutant(
+        "who polls waits for batches",
+        "common/load/batch.c",
+        "found |= READ_ONCE(queue->napi_id) == napi->napi_id &&",
+        "found |= false &&",
+        "vm/test_batch.py::test_nobody_who_wants_each_packet_at_once_waits_for_it",
+    ),
+    Mutant(
+        "what was sent is a queue that stands",
+        "common/load/signals.c",
+        "return any || pflow_rps_is_used();",
+        "return true;",
+        SIGNALS + "test_a_poll_that_brings_nothing_is_no_queue_that_stands",
+    ),
+    Mutant(
+        "what another queue loses is this one's",
+        "common/load/signals.c",
+        "|| !chain_stands(load) ||",
+        "||",
+        SIGNALS + "test_what_another_queue_loses_is_not_this_ones",
     ),
 ]

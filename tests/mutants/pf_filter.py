@@ -12,13 +12,14 @@ OVERLOAD = "vm/test_overload.py::"
 HARM = "vm/test_harm.py::"
 HARM_POLICY = "unit/test_harm_policy.py::"
 MOVED = "vm/test_containers.py::test_who_has_moved_gets_every_packet"
+STRANGERS = "vm/test_containers_strangers.py::"
 
 MUTANTS = [
     Mutant(
         "exempt ports not exempt",
-        "pf_filter/filter.h",
-        "test_bit(local_port, list->local) ||\n\t       ",
-        "",
+        "pf_filter/exempt.c",
+        "if (test_bit(packet->local_port, list->local))",
+        "if (0)",
         B2_SPARED + "test_exempt_ports_are_left_to_stock",
     ),
     Mutant(
@@ -31,8 +32,8 @@ MUTANTS = [
     ),
     Mutant(
         "a flood exempt by its source port",
-        "pf_filter/filter.h",
-        "rate < FILTER_REPLY_RATE && ",
+        "pf_filter/exempt.c",
+        "READ_ONCE(entry->rate) < REPLY_RATE &&\n\t       ",
         "",
         B2_SPARED + "test_a_flood_is_no_reply_whatever_its_source_port",
     ),
@@ -395,5 +396,54 @@ MUTANTS = [
         "looks = min(n, GROUP_LOOKS)",
         "looks = n",
         B2_ONE_OF_SEVERAL + "test_a_packet_costs_as_much_however_large_its_group_is",
+    ),
+    Mutant(
+        "replies to many are as many as there are receivers",
+        "pf_filter/exempt.c",
+        "if (taken->packets >= REPLY_RATE)",
+        "if (0)",
+        B2_SPARED + "test_replies_to_many_are_few_and_strangers_use_up_nobodys_own",
+    ),
+    Mutant(
+        "strangers use up what a socket's own peer has",
+        "pf_filter/exempt.c",
+        "&(*this_cpu_ptr(&replies))[own_peer]",
+        "&(*this_cpu_ptr(&replies))[0]",
+        B2_SPARED + "test_replies_to_many_are_few_and_strangers_use_up_nobodys_own",
+    ),
+    Mutant(
+        "a trail leads to whoever sends himself the same",
+        "pf_filter/meet.c",
+        "if (packet->loopback)",
+        "if (0)",
+        STRANGERS + "test_who_sends_himself_the_same_takes_nothing_over",
+    ),
+    Mutant(
+        "a trail leads to whom nobody has sent it",
+        "pf_filter/meet.c",
+        "return packet->net->user_ns == trail->outer->user_ns;",
+        "return true;",
+        STRANGERS + "test_who_sends_himself_the_same_takes_nothing_over",
+    ),
+    Mutant(
+        "a trail leads to some port of a bridge",
+        "pf_filter/meet.c",
+        "!netif_is_bridge_port(peer) || ",
+        "true || ",
+        STRANGERS + "test_who_gets_what_a_bridge_sends_to_all_takes_nothing_over",
+    ),
+    Mutant(
+        "what a stranger sees takes every lock",
+        "pf_filter/trail.c",
+        "if (!trail_may_be_moved(trail, net, local, hardware))",
+        "if (0)",
+        STRANGERS + "test_what_others_see_costs_next_to_nothing",
+    ),
+    Mutant(
+        "who moves is looked for in the wrong namespace",
+        "pf_filter/trail.c",
+        "return data_race(trail->outer == net &&",
+        "return data_race(trail->outer != net &&",
+        MOVED,
     ),
 ]

@@ -6,12 +6,13 @@ import time
 from inside import Skip, inside, mark
 from inside.net import SMALL, datagram, drain, drops, port_of, pressure, udp
 from inside.paths import path
-from inside.suite import dropped, early, observed, passed, set_knob, wait_for
+from inside.suite import dropped, early, entry, observed, passed, set_knob, wait_for
 
 pytestmark = mark.ends
 
 RATE = 1500  # packets/s, of which it matters whether they are looked at
 BUFFER = 20_000  # bytes; some twenty small packets
+CLIENTS, REPLIES = 100, 60
 
 
 @inside()
@@ -114,3 +115,43 @@ def test_a_flood_is_no_reply_whatever_its_source_port() -> None:
         return early(client)
 
     wait_for(flooded)
+    # Nor does it use up what others' replies have.
+    other = udp("127.0.0.1", 0, SMALL)
+    for number in range(50):
+        for _ in range(60):
+            server.sendto(b"x", to)
+        server.sendto(datagram(number, 1000), other.getsockname())
+    assert drops(other) > 0
+    assert early(other) == 0
+
+
+@inside()
+def test_replies_to_many_are_few_and_strangers_use_up_nobodys_own() -> None:
+    """Each is sent less than a flood, from a port that sends replies, and asked for nothing."""
+    with pressure() as other:
+        clients = [udp("127.0.0.1", 0, SMALL) for _ in range(CLIENTS)]
+        addresses = [client.getsockname() for client in clients]
+        asks, stranger, server = (
+            udp("127.0.0.1", 0, SMALL),
+            udp("127.0.0.1", 53),
+            udp("127.0.0.2", 53),
+        )
+        asks.connect(server.getsockname())
+        assert entry(asks)  # and whom it asks is known from here on
+        other.raise_()
+        before, began = passed()["exempt"], time.monotonic()
+        for number in range(REPLIES):
+            other.again()
+            for address in addresses:
+                stranger.sendto(datagram(number, 100), address)
+        took = time.monotonic() - began
+        exempt = passed()["exempt"] - before
+        assert exempt <= 1000 * (took + 2), (exempt, took)
+        other.raise_()
+        before = passed()["exempt"]
+        for number in range(20):
+            stranger.sendto(datagram(number, 100), addresses[0])
+            server.sendto(datagram(number, 1000), asks.getsockname())
+        assert drops(asks) > 0
+        assert early(asks) == 0
+        assert early(clients[0]) > 0

@@ -197,6 +197,21 @@ def test_nobody_who_wants_each_packet_at_once_waits_for_it(who: str) -> None:
     worker.end()
 
 
+@inside()
+def test_who_polls_ends_no_batches_but_of_what_he_is_sent_by() -> None:
+    """Anybody may poll."""
+    polls, out = udp(), udp()
+    polling(polls)
+
+    def receive(_: Stream) -> None:
+        out.sendto(b"x", polls.getsockname())
+        polls.recv(1)
+
+    stream = Stream(receive)
+    stream.until_batched()
+    assert stream.during(LONG) == {BATCHED}
+
+
 def await_eth0(guest: Guest, wanted: Values, within: float = SOON) -> None:
     wait = ["python3", "-m", "inside.napi", "eth0", *map(str, wanted), str(within)]
     guest.run(["env", "-C", str(TESTS), *wait])

@@ -7,7 +7,6 @@ dropped for it by the host never comes to the container's device.
 """
 
 import json
-import os
 import socket
 import struct
 import subprocess
@@ -18,9 +17,12 @@ from contextlib import contextmanager
 from inside import inside, mark
 from inside.containers import (
     LARGE,
+    MACS,
     MANY,
     PACKET,
     PORT,
+    Bridged,
+    bridge,
     came,
     forwarding,
     learn,
@@ -29,39 +31,14 @@ from inside.containers import (
     sending,
     socket_in,
 )
-from inside.net import Namespace, Peer, drain, drops, ip, pressure, udp, udp_errors
+from inside.net import Namespace, Peer, drain, drops, ip, pressure, udp_errors
+from inside.netlink import RTM_NEWROUTE, RTM_NEWRULE, neighbour, netlink
 from inside.suite import begin, dropped, early, entry, observed, passed, setting, wait_for
 
 pytestmark = mark.newest
 
 SERVICE4, SERVICE6 = "10.50.0.9", "fd50::9"
 KNOWN_FOR = 1.0  # seconds without a packet, of a trail and of pressure
-RTM_NEWROUTE, RTM_NEWNEIGH, RTM_NEWRULE = 24, 28, 32
-NLM_F_REQUEST, NLM_F_ACK, NLM_F_REPLACE, NLM_F_CREATE = 1, 4, 0x100, 0x400
-
-
-def netlink(kind: int, head: bytes, **attributes: bytes) -> None:
-    """What `ip` would ask for, in much less time; attributes as a<number>."""
-    body = head
-    for name, value in attributes.items():
-        one = struct.pack("HH", 4 + len(value), int(name[1:])) + value
-        body += one.ljust((len(one) + 3) & ~3, b"\0")
-    flags = NLM_F_REQUEST | NLM_F_ACK | NLM_F_REPLACE | NLM_F_CREATE
-    if kind == RTM_NEWRULE:
-        flags &= ~NLM_F_REPLACE
-    with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, socket.NETLINK_ROUTE) as kernel:
-        kernel.send(struct.pack("IHHII", 16 + len(body), kind, flags, 1, 0) + body)
-        (error,) = struct.unpack_from("i", kernel.recv(8192), 16)
-    if error:
-        raise OSError(-error, os.strerror(-error))
-
-
-def neighbour(address: str, mac: str, device: str) -> None:
-    """Have the address at that hardware address, for good."""
-    permanent = 0x80
-    head = struct.pack("BxHiHBB", socket.AF_INET, 0, socket.if_nametoindex(device), permanent, 0, 0)
-    hardware = bytes.fromhex(mac.replace(":", ""))
-    netlink(RTM_NEWNEIGH, head, a1=socket.inet_aton(address), a2=hardware)
 
 
 class Routed:
@@ -204,34 +181,6 @@ def rules() -> Iterator[tuple[str, Namespace, Namespace, Callable[[], None]]]:
     head = struct.pack("8BI", socket.AF_INET, 0, 24, 0, 7, 0, 0, 1, 0)
     source = {"a2": socket.inet_aton("10.1.0.0")}
     yield SERVICE4, one.pod, other.pod, lambda: netlink(RTM_NEWRULE, head, **source)
-
-
-class Bridged(Namespace):
-    """A container on the host's bridge."""
-
-    def __init__(self, port: str, mac: str) -> None:
-        super().__init__()
-        ip(
-            f"link add {port} type veth peer name eth0 address {mac} netns {self.path}\n"
-            f"link set {port} master br0 addrgenmode none up\n"
-        )
-        with self:
-            # What it says of itself would let the bridge find it.
-            ip("link set eth0 addrgenmode none up\naddress add 10.60.0.2/24 dev eth0\n")
-            ip("route add default via 10.60.0.1\n")
-
-    def speak(self) -> None:
-        """Have the bridge find it."""
-        with self, udp("10.60.0.2") as out:
-            out.sendto(b"here", ("10.60.0.1", 9))
-
-
-MACS = "02:60:00:00:00:02", "02:60:00:00:00:03"
-
-
-def bridge() -> None:
-    ip("link add br0 type bridge forward_delay 0\nlink set br0 up\n")
-    ip("address add 10.60.0.1/24 dev br0\n")
 
 
 @contextmanager

@@ -4,14 +4,12 @@
 A check that is off, or that was not compiled into modules, finds nothing and so passes all.
 """
 
-import shutil
-import subprocess
 import time
 from pathlib import Path
 
 import pytest
 from rig.guest import Guest
-from rig.kernels import REPO
+from rig.module import built, made
 
 SOURCE = Path(__file__).parent / "mistakes"
 
@@ -37,19 +35,10 @@ KASAN = {
 KCSAN = {"race": "BUG: KCSAN: data-race in "}
 
 
-def built(guest: Guest) -> Path:
-    target = REPO / "build" / f"mistakes-{guest.kernel.version}"
-    shutil.copytree(SOURCE, target, dirs_exist_ok=True)
-    make = ["make", "-C", str(guest.kernel.headers), f"M={target}", "modules"]
-    subprocess.run(make, check=True, capture_output=True)
-    return target / "pf_mistakes.ko"
-
-
 def noticed(guest: Guest, module: Path, mistake: str, text: str) -> bool:
     """Whether the kernel says so once the module has made the mistake."""
     before = len(guest.complaints())
-    made = guest.run(["insmod", str(module), f"make={mistake}"], timeout=120, check=False)
-    assert "Operation canceled" in made.err, made
+    made(guest, module, f"make={mistake}")
     if mistake == "leak":
         guest.scan_for_leaks()
     end = time.monotonic() + 5 * guest.dilation
@@ -64,7 +53,7 @@ def noticed(guest: Guest, module: Path, mistake: str, text: str) -> bool:
 @pytest.mark.fresh
 @pytest.mark.timeout(1800)
 def test_a_kernel_notices_the_mistakes_that_it_is_for(guest: Guest) -> None:
-    module = built(guest)
+    module = built(guest, SOURCE)
     guest.write("/proc/sys/kernel/hung_task_timeout_secs", "2")
     guest.write("/proc/sys/kernel/watchdog_thresh", "1")
     expected = (KCSAN if guest.kernel.name == "kcsan" else KASAN) | COMMON

@@ -4,7 +4,8 @@
 Drops at a socket and in the backlog are provoked by tests of their own (test_b2,
 test_cpus), a queue that stands full by all of test_overload. Here are a round of
 softirqs that is cut short, which only says that it is worth looking; what a device
-counts as lost; and packets taken by busy polling, which are no sign of anything.
+counts as lost, and another queue of it; and what takes the whole weight of a poll and is no sign
+of anything: packets taken by busy polling, and what was sent.
 """
 
 import re
@@ -22,6 +23,7 @@ from inside.net import drain, sysctl, udp
 from inside.suite import dropped, metric, passed, pressed, wait_for
 from rig.guest import Guest
 from rig.link import GUEST_MAC, SENDER_MAC, TAP
+from rig.module import built, made
 from rig.slowed import slowed
 from rig.traffic import LIGHT, Flow, await_bound, sender
 
@@ -37,6 +39,7 @@ SIZE = 256
 LOCAL_EXPERIMENTAL = bytes.fromhex("88b5")  # a protocol of frames that nobody listens to
 STANDING = "packetflow_cpu_queue_standing_seconds_total"
 LOST = "packetflow_cpu_lost_packets_total"
+RING = Path(__file__).parent / "ring"
 
 
 # A round of softirqs that is cut short
@@ -166,6 +169,42 @@ def test_frames_that_nobody_wants_are_not_lost(guest: Guest) -> None:
     assert backlog_drops(guest) == in_backlog
     assert of_cpus(guest, STANDING) > 0
     assert of_cpus(guest, LOST) == 0
+
+
+# A device that uses the whole weight of its polls
+
+
+def ring(guest: Guest, *parameters: str) -> tuple[float, float]:
+    """By how much two metrics rose while there was such a device: how long a queue stood, and
+    what was lost."""
+    module = built(guest, RING)
+    before = of_cpus(guest, STANDING), of_cpus(guest, LOST)
+    made(guest, module, *parameters)
+    return of_cpus(guest, STANDING) - before[0], of_cpus(guest, LOST) - before[1]
+
+
+def test_a_poll_that_brings_nothing_is_no_queue_that_stands(guest: Guest) -> None:
+    """So some drivers poll on until what was sent is done with.
+
+    Fails if each poll that uses its whole weight counts.
+    """
+    guest.load()
+    stood, _ = ring(guest)
+    assert stood == 0
+    stood, _ = ring(guest, "brings=1")
+    assert stood > 0.1
+
+
+def test_what_another_queue_loses_is_not_this_ones(guest: Guest) -> None:
+    """A device counts for all its queues, and one that a burst has filled is found full, too.
+
+    Fails if a queue has lost what its device has once it was found full.
+    """
+    guest.load()
+    _, counted = ring(guest, "brings=1", "loses=1", "once=1", "poll_ms=12", "for_ms=1500")
+    assert counted == 0
+    stood, counted = ring(guest, "brings=1", "loses=1")
+    assert stood > 0.1 and counted > 0
 
 
 # Busy polling

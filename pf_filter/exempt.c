@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * Exempt: packets that are none of our business, by their ports.
+ *
+ * The destination port is the receiver's, so it is the administrator's to exempt. The source port
+ * is the sender's to choose. It exempts replies, of which a client gets few: no more than
+ * %REPLY_RATE to one receiver. Nor does it exempt more than that on a CPU in sum, however many
+ * receivers there are, or a stranger could send to all of them what nobody may shed. What comes
+ * from the peer to which a socket is connected is counted apart, so that others use up nothing of
+ * it.
+ *
+ * Context: softirq, RCU read side.
+ */
+#include "filter.h"
+
+#define REPLY_RATE	1000	/* packets/s */
+
+/**
+ * struct replies - what was exempt for its source port on a CPU
+ * @since: jiffies when counting began
+ * @packets: how many since then
+ */
+struct replies {
+	u32 since;
+	u32 packets;
+};
+
+static DEFINE_PER_CPU(struct replies [2], replies);	/* of any peer, of the socket's own */
+
+static noinline bool replies_take(bool own_peer, unsigned int packets)
+{
+	struct replies *taken = &(*this_cpu_ptr(&replies))[own_peer];
+
+	if ((u32)jiffies - taken->since >= HZ) {
+		taken->since = jiffies;
+		taken->packets = 0;
+	}
+	if (taken->packets >= REPLY_RATE)
+		return false;
+	taken->packets += packets;
+	return true;
+}
+
+/**
+ * packet_is_exempt() - is a packet none of our business?
+ * @packet: classified
+ *
+ * Return: whether it is.
+ */
+static bool packet_is_exempt(const struct filter_packet *packet)
+{
+	const struct pflow_ports *list = rcu_dereference(filter_knobs[FILTER_KNOB_EXEMPT].ports);
+	const struct pflow_sock *entry = packet->entry;
+
+	if (test_bit(packet->local_port, list->local))
+		return true;
+	if (likely(!test_bit(packet->remote_port, list->remote)))
+		return false;
+	return READ_ONCE(entry->rate) < REPLY_RATE &&
+	       replies_take(READ_ONCE(entry->remote_port) == packet->remote_port, packet->packets);
+}

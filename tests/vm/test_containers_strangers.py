@@ -1,0 +1,152 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""What is known of containers' packets is not for strangers to change: they take nobody's packets
+over, and cost nobody time."""
+
+import socket
+import time
+from collections.abc import Callable
+
+from inside import inside, mark
+from inside.containers import (
+    APART,
+    LARGE,
+    MACS,
+    MANY,
+    PACKET,
+    PORT,
+    Bridged,
+    bridge,
+    forwarding,
+    refresh,
+    sending,
+    socket_in,
+)
+from inside.net import Namespace, Peer, drain, ip, nft, pressure, udp
+from inside.netlink import moves
+from inside.suite import entry
+
+pytestmark = mark.newest
+
+SOURCE = 6000  # a port
+EVENTS = 200  # of a stranger's neighbours, in one request
+ROUNDS = 20
+
+
+@inside()
+def test_who_gets_what_a_bridge_sends_to_all_takes_nothing_over() -> None:
+    """It has the other one's addresses, says nothing, and gets the very buffers, as its port is
+    the last one that the bridge sends to."""
+    forwarding()
+    bridge()
+    peer = Peer()
+    stranger, pod = (Bridged(f"p{i}", MACS[0]) for i in range(2))
+    ip(f"neighbour replace 10.60.0.2 lladdr {MACS[0]} dev br0\n")
+    full, free = socket_in(stranger, "0.0.0.0"), socket_in(pod, "0.0.0.0", LARGE)
+    for where, sock in ((stranger, full), (pod, free)):
+        with where:
+            assert entry(sock)
+    with pressure() as pressing, sending(peer, "10.60.0.2") as send:
+        for _ in range(10):
+            pressing.raise_()
+            send(2)
+            time.sleep(APART)
+        drain(free)
+        pressing.raise_()
+        send(MANY)
+        assert len(drain(free)) == MANY
+
+
+def at_home(peer: Peer, address: str) -> tuple[Namespace, Namespace]:
+    """One namespace that has both addresses."""
+    one = Namespace()
+    with one:
+        ip(f"address add {peer.theirs4}/32 dev lo\naddress add {address}/32 dev lo\n")
+    return one, one
+
+
+def by_a_pair(peer: Peer, address: str) -> tuple[Namespace, Namespace]:
+    """Two of another user's, and a pair of devices between them."""
+    here, there = Namespace(anothers=True), Namespace(anothers=True)
+    macs = "02:70:00:00:00:01", "02:70:00:00:00:02"
+    with here:
+        ip(
+            f"link add eth0 address {macs[0]} type veth"
+            f" peer name eth0 address {macs[1]} netns {there.path}\n"
+            f"link set eth0 addrgenmode none up\naddress add {peer.theirs4}/24 dev eth0\n"
+            f"route add {address}/32 dev eth0\n"
+            f"neighbour replace {address} lladdr {macs[1]} dev eth0\n"
+        )
+    with there:
+        ip(
+            f"link set eth0 addrgenmode none up\naddress add {peer.ours4}/24 dev eth0\n"
+            f"address add {address}/32 dev eth0\n"
+        )
+    return here, there
+
+
+WAYS: dict[str, Callable[[Peer, str], tuple[Namespace, Namespace]]] = {
+    way.__name__: way for way in (at_home, by_a_pair)
+}
+
+
+@mark.parametrize("way", list(WAYS))
+@inside()
+def test_who_sends_himself_the_same_takes_nothing_over(way: str) -> None:
+    """What is traced is lost on its way. The stranger's packet with the same header gets its
+    buffer next, and comes to a full socket."""
+    forwarding()
+    peer, pod = Peer(), Peer(2)
+    free = socket_in(pod, pod.theirs4, LARGE)
+    here, there = WAYS[way](peer, pod.theirs4)
+    full = socket_in(there, pod.theirs4)
+    with pod:
+        assert entry(free)
+    with there:
+        assert entry(full)
+    out = peer.udp(peer.theirs4, SOURCE)
+    with here:
+        same = udp(peer.theirs4, SOURCE)
+    same.setsockopt(socket.IPPROTO_IP, socket.IP_TTL, 63)
+    to = pod.theirs4, PORT
+    with pressure() as pressing:
+        nft("table ip lost { chain each { type filter hook forward priority filter; drop; }; }")
+        pressing.raise_()
+        end = time.monotonic() + 10 * APART
+        while time.monotonic() < end:
+            pressing.again()
+            out.sendto(PACKET, to)
+            same.sendto(PACKET, to)
+        nft("delete table ip lost")
+        pressing.raise_()
+        for _ in range(MANY):
+            out.sendto(PACKET, to)
+        assert len(drain(free)) == MANY
+
+
+@inside()
+def test_what_others_see_costs_next_to_nothing() -> None:
+    """Anybody may have a neighbour move as often as he likes."""
+    forwarding()
+    peer, pod, stranger = Peer(), Peer(2), Peer(5)
+    full = socket_in(pod, pod.theirs4)
+    with pod:
+        assert entry(full)
+    with stranger:
+        kernel = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, socket.NETLINK_ROUTE)
+        macs = (f"02:66:00:00:00:{i % 100:02x}" for i in range(EVENTS))
+        request = moves(stranger.ours4, macs, "eth0")
+
+    def took() -> float:
+        began = time.monotonic()
+        kernel.send(request)
+        return time.monotonic() - began
+
+    alone = min(took() for _ in range(ROUNDS))
+    with pressure() as pressing, sending(peer, pod.theirs4) as send:
+
+        def known() -> float:
+            refresh(send, pressing)
+            return took()
+
+        beside = min(known() for _ in range(ROUNDS))
+    assert beside < 1.5 * alone, (alone, beside)
