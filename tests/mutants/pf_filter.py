@@ -396,4 +396,11 @@ MUTANTS = [
         "looks = n",
         B2_ONE_OF_SEVERAL + "test_a_packet_costs_as_much_however_large_its_group_is",
     ),
+    Mutant(
+        "packets from a queue of user space are judged",
+        "pf_filter/classify.c",
+        "if (!softirq_count() || skb->sk",
+        "if (skb->sk",
+        "vm/test_untouched_neighbours.py::test_a_queue_of_user_space",
+    ),
 ]
