@@ -31,6 +31,8 @@ EXPERIMENTS     ?=
 REPEAT          ?= 3
 ## further options of the tests, as pytest has them
 PYTEST          ?=
+## parts of the names of the kernel's own tests that are wanted, such as "udpgro nft_" (all)
+TESTS           ?=
 
 VERSION := $(shell cat VERSION)
 RELEASE  = $(shell sed -n 's/.*UTS_RELEASE "\(.*\)"/\1/p' $(KDIR)/include/generated/utsrelease.h)
@@ -150,6 +152,13 @@ test-debug: setup ## run the behaviour tests on kernels that catch mistakes (KER
 	tools/modules "$(DEBUG)"
 	tests/run --kernel "$(DEBUG)" --timeout 1800 $(PYTEST)
 
+test-kernel: KERNELS := $(or $(KERNEL),6.12 7.2)
+test-kernel: setup ## run the kernel's own tests of network and netfilter, without the modules and with them, in some hours (KERNEL=, TESTS=)
+	tools/kernel $(KERNELS)
+	tools/modules "$(KERNELS)"
+	tools/kernel-tests $(KERNELS)
+	tests/selftests/run --kernel "$(KERNELS)" $(TESTS)
+
 mutate: setup ## break the modules in many ways and see the tests notice (KERNEL=)
 	tools/kernel $(or $(KERNEL),6.1)
 	tools/in-root tests/mutate --kernel $(or $(KERNEL),6.1)
@@ -176,4 +185,4 @@ help: ## this list
 	@sed -n '/^## /{N;s/^## \(.*\)\n\([A-Z_]*\).*/  \2\t\1/p}' $(MAKEFILE_LIST) | expand -t 19
 
 .PHONY: all install install-tools uninstall sign dkms-install dkms-remove deb rpm test-packages setup modules demo \
-	test test-full test-all test-release test-debug mutate bench cost lint check clean help
+	test test-full test-all test-release test-debug test-kernel mutate bench cost lint check clean help

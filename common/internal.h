@@ -14,6 +14,7 @@
 
 /* modules.c */
 int pflow_enable(unsigned int on);
+void pflow_modules_teardown(void);
 void pflow_refresh(void);
 void pflow_modules_pressure(bool pressure, bool watch);
 bool pflow_modules_time_threads(void);
@@ -216,6 +217,11 @@ void pflow_probes_watch(bool on);
 bool pflow_probes_arm(void);
 void pflow_probes_status(struct seq_file *m);
 void pflow_probes_metrics(struct seq_file *m);
+
+/* probes/canary.c */
+int pflow_canary_setup(void);
+void pflow_canary_teardown(void);
+bool pflow_canary_heard(void);
 
 /* probes/ftrace.c */
 #ifdef CONFIG_DYNAMIC_FTRACE_WITH_ARGS

@@ -29,7 +29,7 @@ static int __init pf_common_init(void)
 	return 0;
 proc:
 	pflow_proc_teardown();
-	pflow_enable(0);	/* whoever was quick may have switched it on by its file */
+	pflow_modules_teardown();	/* whoever was quick may have switched it on by its file */
 table:
 	pflow_table_teardown();
 	return err;
@@ -40,7 +40,7 @@ static void __exit pf_common_exit(void)
 	pflow_enable(0);
 	/* Waits for who is reading the files. Until they are gone it can be switched on again. */
 	pflow_proc_teardown();
-	pflow_enable(0);
+	pflow_modules_teardown();
 	pflow_table_teardown();
 }
 

@@ -8,21 +8,35 @@
  * second mutex when it tells modules of pressure: a holder of the first one may be waiting for the
  * estimator.
  *
+ * Where an administrator has all probes switched off, who closes, binds and receives is not
+ * told any more, and what was decided by it must not stay. So once a second it is found out
+ * whether they are called (canary.c). While they are not, the suite stands by: all is detached and
+ * undone as if it were switched off.
+ *
  * Context: process, may sleep; what the estimator tells modules, its thread.
  */
 #include <linux/list.h>
 #include <linux/mutex.h>
 #include <linux/proc_fs.h>
 #include <linux/rculist.h>
+#include <linux/workqueue.h>
 
 #include "internal.h"
+
+#define LOOK_EVERY	HZ
+#define UNHEARD		2	/* looks in a row: one in the midst of a change does not count */
 
 static LIST_HEAD(modules);		/* read under RCU */
 static LIST_HEAD(running_modules);	/* read under RCU */
 static LIST_HEAD(told);		/* those that run and are told of pressure; under told_lock */
 static DEFINE_MUTEX(modules_lock);
 static DEFINE_MUTEX(told_lock);
-static bool running;
+static bool wanted;		/* switched on; under modules_lock */
+static bool running;		/* it is, and probes are called; written under modules_lock */
+static bool silent;		/* it is, and probes are not called; likewise */
+static unsigned int unheard;	/* looks in a row; under modules_lock */
+static void suite_look(struct work_struct *work);
+static DECLARE_DELAYED_WORK(look_work, suite_look);
 
 /*
  * To be called when no module runs any more: from then on nothing is dropped, so what
@@ -112,24 +126,103 @@ static void suite_stop(void)
 	WRITE_ONCE(running, false);
 }
 
+static void suite_stand_by(void)
+{
+	lockdep_assert_held(&modules_lock);
+	pr_warn("probes are not called, as kprobes or ftrace are switched off: standing by\n");
+	WRITE_ONCE(silent, true);
+}
+
+/* At first, and whenever probes are called again. Return: 0 or a negative error. */
+static int suite_begin(void)
+{
+	int err = suite_start();
+
+	lockdep_assert_held(&modules_lock);
+	if (!err)
+		WRITE_ONCE(silent, false);
+	return err;
+}
+
+static void suite_look(struct work_struct *work)
+{
+	mutex_lock(&modules_lock);
+	if (!wanted)
+		goto unlock;
+	unheard = pflow_canary_heard() ? 0 : unheard + 1;
+	if (running && unheard >= UNHEARD) {
+		suite_stop();
+		suite_stand_by();
+	} else if (!running && !unheard && !suite_begin()) {
+		pr_info("probes are called again: running\n");
+	}
+	schedule_delayed_work(&look_work, LOOK_EVERY);
+unlock:
+	mutex_unlock(&modules_lock);
+}
+
+static int suite_switch_on(void)
+{
+	int err = pflow_canary_setup();
+
+	lockdep_assert_held(&modules_lock);
+	if (err)
+		return err;
+	if (pflow_canary_heard())
+		err = suite_begin();
+	else
+		suite_stand_by();
+	if (err) {
+		pflow_canary_teardown();
+		return err;
+	}
+	wanted = true;
+	unheard = 0;
+	schedule_delayed_work(&look_work, LOOK_EVERY);
+	return 0;
+}
+
+static void suite_switch_off(void)
+{
+	lockdep_assert_held(&modules_lock);
+	wanted = false;
+	/* One that waits for the mutex finds it not wanted, and is not queued again. */
+	cancel_delayed_work(&look_work);
+	if (running)
+		suite_stop();
+	WRITE_ONCE(silent, false);
+	pflow_canary_teardown();
+}
+
 /**
  * pflow_enable() - attach or detach everything
  * @on: 1 or 0
  *
  * Context: process, may sleep. Return: 0 or a negative error, and then
- * everything is detached as before.
+ * everything is detached as before. While probes are not called nothing is attached, without error.
  */
 int pflow_enable(unsigned int on)
 {
 	int err = 0;
 
 	mutex_lock(&modules_lock);
-	if (on && !running)
-		err = suite_start();
-	else if (!on && running)
-		suite_stop();
+	if (on && !wanted)
+		err = suite_switch_on();
+	else if (!on && wanted)
+		suite_switch_off();
 	mutex_unlock(&modules_lock);
 	return err;
+}
+
+/**
+ * pflow_modules_teardown() - switch off for good
+ *
+ * Context: process, may sleep; nobody can switch it on any more.
+ */
+void pflow_modules_teardown(void)
+{
+	pflow_enable(0);
+	cancel_delayed_work_sync(&look_work);
 }
 
 /**
@@ -286,6 +379,16 @@ u32 pflow_modules_buffer_most(u8 protocol, u8 rank)
 	return most;
 }
 
+static void suite_status(struct seq_file *m)
+{
+	if (READ_ONCE(running))
+		seq_puts(m, "suite: running\n");
+	else if (READ_ONCE(silent))
+		seq_puts(m, "suite: stands by, with all undone, as probes are not called: kprobes or ftrace are switched off (/sys/kernel/debug/kprobes/enabled, kernel.ftrace_enabled)\n");
+	else
+		seq_puts(m, "suite: switched off (write 1 to /proc/packetflow/enable)\n");
+}
+
 /**
  * pflow_modules_status() - what the modules tell people
  * @m: where to
@@ -297,8 +400,7 @@ void pflow_modules_status(struct seq_file *m)
 	struct pflow_module *module;
 
 	pflow_show_begin();
-	seq_printf(m, "suite: %s\n", READ_ONCE(running) ? "running" :
-		   "switched off (write 1 to /proc/packetflow/enable)");
+	suite_status(m);
 	/* What a module has to tell lives from its start to its stop. */
 	list_for_each_entry_rcu(module, &modules, list) {
 		seq_printf(m, "\n[%s]\n", module->name);
@@ -318,6 +420,9 @@ void pflow_modules_metrics(struct seq_file *m)
 {
 	struct pflow_module *module;
 
+	seq_printf(m, "# TYPE packetflow_probes_silent gauge\n"
+		   "# HELP packetflow_probes_silent 1 while the suite stands by, as no probe is called.\n"
+		   "packetflow_probes_silent %d\n", READ_ONCE(silent));
 	pflow_show_begin();
 	list_for_each_entry_rcu(module, &modules, list)
 		if (READ_ONCE(module->runs))

@@ -20,7 +20,7 @@
  *
  * FTRACE_OPS_FL_PERMANENT would forbid kernel.ftrace_enabled=0. That switch is the
  * administrator's: it stops our calls as it stops kprobes on such functions, silently in
- * both cases, and when it is set back they go on. Whoever uses this must live with it.
+ * both cases. The suite stands by then (canary.c).
  *
  * No hit is missed, but for one case: if others trace the same function, ftrace calls all handlers
  * in turn. A call that arrives in the same context meanwhile is skipped.

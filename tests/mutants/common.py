@@ -216,4 +216,25 @@ MUTANTS = [
         "||",
         SIGNALS + "test_what_another_queue_loses_is_not_this_ones",
     ),
+    Mutant(
+        "a silence of probes is not heard",
+        "common/probes/canary.c",
+        "return READ_ONCE(heard);",
+        "return true;",
+        "vm/test_silenced.py::test_all_is_undone_while_no_probe_is_called",
+    ),
+    Mutant(
+        "a silence of probes never ends",
+        "common/modules.c",
+        "!running && !unheard",
+        "!running && unheard",
+        "vm/test_silenced.py::test_who_is_loaded_or_switched_on_meanwhile_waits",
+    ),
+    Mutant(
+        "every look finds a silence",
+        "common/modules.c",
+        "#define UNHEARD\t\t2",
+        "#define UNHEARD\t\t0",
+        "vm/test_silenced.py::test_probes_of_others_make_no_difference",
+    ),
 ]

@@ -446,4 +446,11 @@ MUTANTS = [
         "return data_race(trail->outer != net &&",
         MOVED,
     ),
+    Mutant(
+        "packets from a queue of user space are judged",
+        "pf_filter/classify.c",
+        "if (!softirq_count() || skb->sk",
+        "if (skb->sk",
+        "vm/test_untouched_neighbours.py::test_a_queue_of_user_space",
+    ),
 ]

@@ -49,7 +49,7 @@ class Outcomes:
         for kernel, suite in self._suite.items():
             path = DIRECTORY / f"{kernel.name}.json"
             known: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {}
-            modules = _modules(kernel)
+            modules = modules_of(kernel)
             if known.get("modules") != modules:
                 known = {}
             tests = self._tests.get(kernel, {})
@@ -70,7 +70,8 @@ class Outcomes:
             path.write_text(json.dumps(told, indent=1) + "\n")
 
 
-def _modules(kernel: Kernel) -> dict[str, str]:
+def modules_of(kernel: Kernel) -> dict[str, str]:
+    """What counts of the sources of those that are built for it."""
     paths = {
         name: kernel.build / ("common" if name == "pf_common" else name) / f"{name}.ko"
         for name in ("pf_common", *OPTIONAL)
