@@ -231,7 +231,8 @@ u32 pflow_floor(u32 floor, u32 percent, u32 weight, u32 weights, u32 packet_ns)
  * @floor: packets/s that everybody may have
  *
  * Within a level the water falls from the top: the busiest receiver is cut by
- * @share, and whoever is sent less than what that leaves it is not cut at all.
+ * @share, and whoever is sent less than what that leaves it is not cut at all. It is rounded
+ * up: in a great flood a floor is a smaller part than can be told.
  *
  * Context: any. Return: 0..65536.
  */
@@ -245,7 +246,7 @@ u32 pflow_keep(u32 share, u32 rate, u32 top_rate, u32 floor)
 		allowed = floor;
 	if (rate <= allowed)
 		return PFLOW_ONE;
-	return div_u64(allowed * PFLOW_ONE, rate);
+	return div_u64(allowed * PFLOW_ONE + rate - 1, rate);
 }
 
 /* The window of a receiver of this rate. */

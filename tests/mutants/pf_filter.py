@@ -11,6 +11,7 @@ UNTOUCHED_ODD = "vm/test_untouched_odd.py::"
 OVERLOAD = "vm/test_overload.py::"
 HARM = "vm/test_harm.py::"
 HARM_POLICY = "unit/test_harm_policy.py::"
+POLICY = "unit/test_policy.py::"
 MOVED = "vm/test_containers.py::test_who_has_moved_gets_every_packet"
 
 MUTANTS = [
@@ -274,6 +275,13 @@ MUTANTS = [
         "#define POINT		8",
         "#define POINT		4",
         HARM_POLICY + "test_a_few_lost_packets_a_second_count_where_few_come",
+    ),
+    Mutant(
+        "a floor is nothing in a great flood",
+        "pf_filter/policy.c",
+        "return div_u64(allowed * PFLOW_ONE + rate - 1, rate);",
+        "return div_u64(allowed * PFLOW_ONE, rate);",
+        POLICY + "test_the_floor_is_held_in_the_greatest_flood",
     ),
     Mutant(
         "what was lost is never forgotten",

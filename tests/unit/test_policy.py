@@ -125,7 +125,13 @@ def test_the_floor_is_held(share: int, rate: int, top: int, floor: int) -> None:
     if rate <= floor or not share:
         assert kept == ONE
     else:
-        assert rate * kept / ONE >= min(rate, floor) - rate / ONE  # within the coin's grain
+        assert rate * kept >= floor * ONE  # the coin's grain is nobody's loss
+
+
+def test_the_floor_is_held_in_the_greatest_flood() -> None:
+    assert keep(ONE, 10_000_000, 10_000_000, 100) > 0
+    assert keep(ONE, 70_000, 70_000, 1) > 0
+    assert keep(ONE, 10_000_000, 10_000_000, 0) == 0
 
 
 @given(st.integers(1, ONE), rates, rates, rates)
