@@ -349,7 +349,6 @@ static enum step control_step_cpu(int cpu, u32 elapsed_us)
 	struct control *control = per_cpu_ptr(controls, cpu);
 	const struct pflow_load *load = per_cpu_ptr(&pflow_load, cpu);
 	struct usage usage = { .cpu = cpu };
-	u32 now = jiffies;
 	bool rose;
 
 	if (!cpu_online(cpu)) {
@@ -367,10 +366,10 @@ static enum step control_step_cpu(int cpu, u32 elapsed_us)
 		return STEP_NONE;
 	}
 	control_take_usage(&usage, control, load, elapsed_us);
-	order_take(&order, control->levels, now);
+	order_take(&order, control->levels);
 	control_set_floors(control, load, &order, &usage, elapsed_us);
 	rose = control_step_measures(control, &usage, &order,
-				     order_served_level(&order, load, now), elapsed_us);
+				     order_served_level(&order, load), elapsed_us);
 	/* A cut that has not sunk yet is pressure withheld, not pressure gone. */
 	if (control_is_cutting(control))
 		pflow_load_raise(cpu);

@@ -31,12 +31,11 @@ static u32 queue_stands(struct queue *queue, const struct pflow_load *load, u32 
 {
 	u64 standing_ns = READ_ONCE(load->standing_ns);
 	u32 lost = READ_ONCE(load->lost);
-	u32 now = jiffies;
 
 	queue->seen = time_share_of(standing_ns - queue->standing_ns, elapsed_us);
 	if (lost != queue->lost)
-		queue->lost_at = pflow_stamp(now);
-	else if (queue->lost_at && time_after32(now, queue->lost_at + LOST_FOR))
+		queue->lost_at = pflow_stamp_now();
+	else if (!pflow_within(queue->lost_at, LOST_FOR))
 		queue->lost_at = 0;
 	queue->standing_ns = standing_ns;
 	queue->lost = lost;

@@ -145,4 +145,11 @@ MUTANTS = [
         "if (0)",
         SCHED_RAISED + "test_whoever_starves_is_raised_for_a_while_and_restored",
     ),
+    Mutant(
+        "stamps are believed again when half of all jiffies have passed",
+        "common/stamp.h",
+        "return (u32)jiffies - at + PFLOW_AHEAD < how_long + PFLOW_AHEAD;",
+        "return time_before32((u32)jiffies, at + how_long);",
+        "unit/test_stamp.py::test_what_was_is_not_believed_again",
+    ),
 ]

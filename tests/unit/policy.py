@@ -168,6 +168,7 @@ def library() -> ctypes.CDLL:
         getattr(built, name).restype = ctypes.c_uint32
     for name in ("cut_most", "stood_step", "queue_step", "losses_step", "slept"):
         getattr(built, f"pflow_{name}").restype = ctypes.c_uint32
+    built.within.restype = built.ahead.restype = ctypes.c_bool
     for name in ("pflow_stood_long", "pflow_worth", "pflow_fills", "pflow_kept_from_running"):
         getattr(built, name).restype = ctypes.c_bool
     built.pflow_cut_at.restype = _Cut
@@ -194,6 +195,14 @@ def rank_prio(of: int) -> int:
 
 def level(of: int, elected: bool = False) -> int:
     return int(library().level(ctypes.c_uint8(of), ctypes.c_bool(elected)))
+
+
+def within(now: int, at: int, how_long: int) -> bool:
+    return bool(library().within(*_words(now, at, how_long)))
+
+
+def ahead(now: int, until: int, most: int) -> bool:
+    return bool(library().ahead(*_words(now, until, most)))
 
 
 def rate_update(rate: int, packets: int, elapsed_us: int) -> int:
