@@ -19,6 +19,14 @@
 
 #define PFLOW_ONE	65536u	/* a share of 1 in fixed point */
 
+/* Why a packet was dropped early; indexes pflow_sock.early and counters. */
+enum pflow_drop {
+	PFLOW_DROP_OVERLOAD,	/* B1: the receive queue of this CPU overflows */
+	PFLOW_DROP_HARM,	/* B1: costs a more important receiver its packets */
+	PFLOW_DROP_FULL,	/* B2: the socket would drop it */
+	PFLOW_DROPS,
+};
+
 /* How a task is scheduled, from least to most important. */
 enum pflow_class {
 	PFLOW_CLASS_IDLE,

@@ -187,6 +187,29 @@ u32 pflow_queue_step(struct pflow_queue *queue, const struct pflow_queue_tick *t
 }
 
 /**
+ * pflow_looked_in_vain() - did a packet cost a look, and nothing was saved by it?
+ * @outcome: what became of it
+ *
+ * Whatever was looked up did. What its header told, or what was done to find out, cost little.
+ *
+ * Context: any. Return: whether it did.
+ */
+bool pflow_looked_in_vain(enum filter_outcome outcome)
+{
+	switch (outcome) {
+	case FILTER_PASS:
+	case FILTER_PASS_EXEMPT:
+	case FILTER_PASS_FORWARDED:
+	case FILTER_PASS_NO_RECEIVER:
+	case FILTER_PASS_KERNEL_SOCKET:
+	case FILTER_PASS_UNTRACKED:
+		return true;
+	default:
+		return false;
+	}
+}
+
+/**
  * pflow_worth() - does it pay to look at every packet?
  * @dropped: packets that were dropped early
  * @passed: packets that were looked at in vain

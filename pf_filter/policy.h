@@ -21,6 +21,25 @@
 #define PFLOW_KEPT_FROM		(PFLOW_ONE / 16)	/* who waits less does not want for CPU */
 #define PFLOW_AWAKE		(PFLOW_ONE / 3)	/* who is awake for less is slow by itself */
 
+/* What became of a packet that was looked at; indexes the counters. */
+enum filter_outcome {
+	FILTER_DROP_OVERLOAD = PFLOW_DROP_OVERLOAD,
+	FILTER_DROP_HARM = PFLOW_DROP_HARM,
+	FILTER_DROP_FULL = PFLOW_DROP_FULL,
+	FILTER_PASS,			/* judged, and let through */
+	FILTER_PASS_EXEMPT,
+	FILTER_PASS_OTHER_PROTOCOL,	/* condition A */
+	FILTER_PASS_NOT_HOST,		/* broadcast, multicast */
+	FILTER_PASS_FORWARDED,		/* another host's, or not known to be this one's */
+	FILTER_PASS_NOT_PLAIN,		/* fragment, IP options, bridged, malformed, IPVS */
+	FILTER_PASS_NO_RECEIVER,
+	FILTER_PASS_KERNEL_SOCKET,	/* a tunnel's */
+	FILTER_PASS_UNTRACKED,
+	FILTER_PASS_TRACED,		/* to see where it ends */
+	FILTER_PASS_BEFORE,		/* judged already, in another namespace */
+	FILTER_OUTCOMES,
+};
+
 /**
  * struct pflow_cut - how far shedding reaches up the order of receivers
  * @level: receivers below are held at the floor
@@ -102,6 +121,7 @@ u32 pflow_cut_most(const u16 *levels, unsigned int nr_levels);
 u32 pflow_stood_step(u32 stood_us, bool stands, u32 elapsed_us);
 bool pflow_stood_long(u32 stood_us);
 u32 pflow_queue_step(struct pflow_queue *queue, const struct pflow_queue_tick *tick);
+bool pflow_looked_in_vain(enum filter_outcome outcome);
 bool pflow_worth(u64 dropped, u64 passed);
 u32 pflow_floor(u32 floor, u32 percent, u32 weight, u32 weights, u32 packet_ns);
 u32 pflow_keep(u32 share, u32 rate, u32 top_rate, u32 floor);

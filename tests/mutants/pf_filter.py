@@ -277,6 +277,13 @@ MUTANTS = [
         HARM_POLICY + "test_a_few_lost_packets_a_second_count_where_few_come",
     ),
     Mutant(
+        "a flood to closed ports is looked at for ever",
+        "pf_filter/policy.c",
+        "\tcase FILTER_PASS_NO_RECEIVER:\n",
+        "",
+        POLICY + "test_a_flood_that_ends_at_no_receiver_is_not_looked_at_for_ever",
+    ),
+    Mutant(
         "a floor is nothing in a great flood",
         "pf_filter/policy.c",
         "return div_u64(allowed * PFLOW_ONE + rate - 1, rate);",

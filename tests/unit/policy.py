@@ -26,6 +26,9 @@ RANKS = 141
 LEVELS = 2 * RANKS
 ELECT_MOST = 16
 BUDGET_US = 100_000
+# What becomes of a packet that is looked at: enum filter_outcome.
+OUTCOMES = "overload harm full judged exempt other_protocol not_host forwarded not_plain".split()
+OUTCOMES += "no_receiver kernel_socket untracked traced before".split()
 SIZE_MOST = 1 << 28
 
 
@@ -169,8 +172,8 @@ def library() -> ctypes.CDLL:
     for name in ("cut_most", "stood_step", "queue_step", "losses_step", "slept"):
         getattr(built, f"pflow_{name}").restype = ctypes.c_uint32
     built.within.restype = built.ahead.restype = ctypes.c_bool
-    for name in ("pflow_stood_long", "pflow_worth", "pflow_fills", "pflow_kept_from_running"):
-        getattr(built, name).restype = ctypes.c_bool
+    for name in ("stood_long", "worth", "fills", "kept_from_running", "looked_in_vain"):
+        getattr(built, f"pflow_{name}").restype = ctypes.c_bool
     built.pflow_cut_at.restype = _Cut
     for name in ("pflow_trial_step", "pflow_service_step"):
         getattr(built, name).restype = None
@@ -248,6 +251,10 @@ def stood_step(stood_us: int, stands: bool, elapsed_us: int) -> int:
 
 def stood_long(stood_us: int) -> bool:
     return bool(library().pflow_stood_long(ctypes.c_uint32(stood_us)))
+
+
+def looked_in_vain(outcome: str) -> bool:
+    return bool(library().pflow_looked_in_vain(ctypes.c_int(OUTCOMES.index(outcome))))
 
 
 def worth(dropped: int, passed: int) -> bool:
