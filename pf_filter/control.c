@@ -208,6 +208,11 @@ static void control_publish_cut(struct control *control, const struct measure *m
 	WRITE_ONCE(control->cut, (u32)measure->cut.level << 16 | measure->cut.share);
 }
 
+static bool control_idles(const struct control *control, const struct usage *usage)
+{
+	return min(control->idle, usage->idle) >= IDLE_ENOUGH;
+}
+
 /* Take both measures on. Return: whether one rose. */
 static bool control_step_measures(struct control *control, const struct usage *usage,
 				  const struct order *order, u16 served, u32 elapsed_us)
@@ -220,8 +225,9 @@ static bool control_step_measures(struct control *control, const struct usage *u
 	harm_weigh_losses(&here, control->victims, usage, order, cut, elapsed_us);
 	harm_weigh_waits(&here, usage, order, cut);
 	/* One tick without idle time is enough at an onset. */
-	if (min(control->idle, usage->idle) >= IDLE_ENOUGH)
+	if (control_idles(control, usage))
 		here.share = 0;
+	control->queue.asking = control->here.trial.asking_us;
 	harm_weigh_queue(&here, &control->queue, usage, order, cut, served, elapsed_us);
 	harm_weigh_elsewhere(&elsewhere, usage, order, cut);
 	if (here.ceased > control->here.level)
@@ -264,7 +270,8 @@ static void control_take_usage(struct usage *usage, struct control *control,
 	usage->polled = polled - control->polled;
 	control->softirq_ns = softirq_ns;
 	control->polled = polled;
-	usage->standing = queue_stands(&control->queue, load, elapsed_us);
+	usage->standing = queue_stands(&control->queue, load, usage,
+				       control_idles(control, usage), elapsed_us);
 }
 
 /*
@@ -300,6 +307,7 @@ static void control_rebase(struct control *control, const struct pflow_load *loa
 {
 	control->queue.standing_ns = READ_ONCE(load->standing_ns);
 	control->queue.lost = READ_ONCE(load->lost);
+	control->queue.losses = (struct pflow_losses){ 0 };
 	control->polled = READ_ONCE(load->polled);
 	control->softirq_ns = READ_ONCE(load->softirq_ns);
 	control->idle_us = pflow_cpu_idle_us(cpu);

@@ -69,6 +69,10 @@ struct pflow_losses {
  * @packet_ns: how long the CPU takes for a packet of it while it stands, a decaying mean; 0: it
  *	was not seen to stand yet
  * @unshed_ns: the same when nobody was shed
+ * @most_ns: the same while all are shed that can be, a slower mean
+ * @less_ns: the same while half a step less was shed, or still less
+ * @less_us: for how long that has been so no more, microseconds
+ * @doubted: it is not known that the last step makes packets cheaper
  * @served: packets/s of the most important receivers served here, a decaying mean
  * @served_most: the most that was lately, while others are shed; 0: not known
  *
@@ -77,6 +81,10 @@ struct pflow_losses {
 struct pflow_queue {
 	u32 packet_ns;
 	u32 unshed_ns;
+	u32 most_ns;
+	u32 less_ns;
+	u32 less_us;
+	bool doubted;
 	u32 served;
 	u32 served_most;
 };
@@ -91,6 +99,7 @@ struct pflow_queue {
  * @reach: how far the cut reaches, see pflow_cut_reach()
  * @most: how far it may reach for those receivers
  * @elapsed_us: length of the interval, microseconds
+ * @asking: its last step was taken back, to find out whether it helps
  */
 struct pflow_queue_tick {
 	u32 standing;
@@ -101,6 +110,7 @@ struct pflow_queue_tick {
 	u32 reach;
 	u32 most;
 	u32 elapsed_us;
+	bool asking;
 };
 
 /**
@@ -120,6 +130,7 @@ struct pflow_cut pflow_cut_at(u32 reach, const u16 *levels, unsigned int nr_leve
 u32 pflow_cut_most(const u16 *levels, unsigned int nr_levels);
 u32 pflow_stood_step(u32 stood_us, bool stands, u32 elapsed_us);
 bool pflow_stood_long(u32 stood_us);
+u32 pflow_queue_lost_step(struct pflow_losses *losses, u32 lost, u32 polled, u32 elapsed_us);
 u32 pflow_queue_step(struct pflow_queue *queue, const struct pflow_queue_tick *tick);
 bool pflow_looked_in_vain(enum filter_outcome outcome);
 bool pflow_worth(u64 dropped, u64 passed);

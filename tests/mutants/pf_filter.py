@@ -11,6 +11,7 @@ UNTOUCHED_ODD = "vm/test_untouched_odd.py::"
 OVERLOAD = "vm/test_overload.py::"
 HARM = "vm/test_harm.py::"
 HARM_POLICY = "unit/test_harm_policy.py::"
+RING = "unit/test_ring.py::"
 POLICY = "unit/test_policy.py::"
 MOVED = "vm/test_containers.py::test_who_has_moved_gets_every_packet"
 
@@ -300,9 +301,23 @@ MUTANTS = [
     Mutant(
         "a queue that lost some in a burst tells what they cost",
         "pf_filter/policy.c",
-        "if (tick->seen < STANDS)",
-        "if (tick->standing < STANDS)",
+        "return tick->seen >= STANDS;",
+        "return tick->standing >= STANDS;",
         HARM_POLICY + "test_a_queue_harms_by_what_its_packets_cost",
+    ),
+    Mutant(
+        "who was shed in vain for a queue gets nothing for ever",
+        "pf_filter/policy.c",
+        "if (queue_asks(queue, tick))",
+        "if (0)",
+        RING + "test_a_flood_that_cannot_be_shed_costs_the_lower_next_to_nothing",
+    ),
+    Mutant(
+        "what made a queue's packets cheaper once is believed for ever",
+        "pf_filter/policy.c",
+        "queue->doubted = queue->less_us >= BELIEVED_US ||",
+        "queue->doubted = 0 ||",
+        HARM_POLICY + "test_whether_the_last_step_helps_is_told_by_what_packets_cost",
     ),
     Mutant(
         "whom a queue once served well it harms for ever",

@@ -54,10 +54,21 @@ class Queue(ctypes.Structure):
 
     packet_ns: int
     unshed_ns: int
+    most_ns: int
+    less_ns: int
+    less_us: int
+    doubted: bool
     served: int
     served_most: int
-    _fields_ = tuple(
-        (name, ctypes.c_uint32) for name in ("packet_ns", "unshed_ns", "served", "served_most")
+    _fields_ = (
+        ("packet_ns", ctypes.c_uint32),
+        ("unshed_ns", ctypes.c_uint32),
+        ("most_ns", ctypes.c_uint32),
+        ("less_ns", ctypes.c_uint32),
+        ("less_us", ctypes.c_uint32),
+        ("doubted", ctypes.c_bool),
+        ("served", ctypes.c_uint32),
+        ("served_most", ctypes.c_uint32),
     )
 
 
@@ -72,6 +83,7 @@ class QueueTick(ctypes.Structure):
     reach: int
     most: int
     elapsed_us: int
+    asking: bool
     _fields_ = (
         ("standing", ctypes.c_uint32),
         ("seen", ctypes.c_uint32),
@@ -81,6 +93,7 @@ class QueueTick(ctypes.Structure):
         ("reach", ctypes.c_uint32),
         ("most", ctypes.c_uint32),
         ("elapsed_us", ctypes.c_uint32),
+        ("asking", ctypes.c_bool),
     )
 
 
@@ -169,7 +182,7 @@ def library() -> ctypes.CDLL:
     built.level.restype = ctypes.c_uint16
     for name in ("pflow_rate_update", "cut_share", "pflow_keep", "pflow_floor", "pflow_cut_reach"):
         getattr(built, name).restype = ctypes.c_uint32
-    for name in ("cut_most", "stood_step", "queue_step", "losses_step", "slept"):
+    for name in ("cut_most", "stood_step", "queue_step", "queue_lost_step", "losses_step", "slept"):
         getattr(built, f"pflow_{name}").restype = ctypes.c_uint32
     built.within.restype = built.ahead.restype = ctypes.c_bool
     for name in ("stood_long", "worth", "fills", "kept_from_running", "looked_in_vain"):
@@ -280,6 +293,12 @@ def losses_step(losses: Losses, arrived: int, lost: int, rate: int, elapsed_us: 
     """Move what is counted itself; the share that is lost."""
     words = _words(arrived, lost, rate, elapsed_us)
     return int(library().pflow_losses_step(ctypes.byref(losses), *words))
+
+
+def queue_lost_step(losses: Losses, lost: int, polled: int, elapsed_us: int) -> int:
+    """Move what is counted itself; the share that was lost lately."""
+    words = _words(lost, polled, elapsed_us)
+    return int(library().pflow_queue_lost_step(ctypes.byref(losses), *words))
 
 
 def kept_from_running(kept: bool, awake: int, wait: int, shedding: bool) -> bool:
