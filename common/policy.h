@@ -71,4 +71,16 @@ static inline u16 pflow_level(u8 rank, bool elected)
 	return 2 * rank + (elected ? 1 : 0);
 }
 
+/**
+ * pflow_level_outranks() - is a receiver of truly higher priority?
+ * @level: its level
+ * @other: the other's
+ *
+ * Context: any. Return: whether it is, elections left aside.
+ */
+static inline bool pflow_level_outranks(u32 level, u32 other)
+{
+	return level / 2 > other / 2;
+}
+
 #endif

@@ -73,10 +73,11 @@ static u32 trial_fall(const struct pflow_trial *trial, const struct pflow_trial_
 	return slow + part((u64)FALL_SPARE * less(tick->spare, SPARE_NOISE), elapsed_us, SECOND_US);
 }
 
+/* An election makes nobody another. */
 static bool trial_harms_another(const struct pflow_trial *trial,
 				const struct pflow_trial_tick *tick)
 {
-	return tick->harm > tick->bearable && tick->level > trial->level;
+	return tick->harm > tick->bearable && pflow_level_outranks(tick->level, trial->level);
 }
 
 /*
@@ -97,23 +98,20 @@ static bool trial_step_was_missed(const struct pflow_trial *trial,
 
 /*
  * The step that was taken back stays back until it can be told whether it is missed. Where
- * somebody more important is harmed meanwhile it may be for want of it.
+ * somebody more important is harmed meanwhile it is: that one was well with it. Or else whoever
+ * is harmed below him, by whatever, would take it from him again and again.
  */
 static void trial_wait_for_answer(struct pflow_trial *trial, const struct pflow_trial_tick *tick,
 				  u32 elapsed_us)
 {
+	bool for_another = trial_harms_another(trial, tick);
+
 	trial->asking_us += elapsed_us;
-	if (trial_harms_another(trial, tick)) {
-		trial->asking_us = 0;
-		trial->futile_us = 0;
-		trial->reach = capped(trial->reach + PFLOW_ONE, tick->most);
-		return;
-	}
-	if (trial->asking_us < ASKING_US)
+	if (!for_another && trial->asking_us < ASKING_US)
 		return;
 	trial->asking_us = 0;
 	trial->futile_us = 0;
-	if (trial_step_was_missed(trial, tick)) {
+	if (for_another || trial_step_was_missed(trial, tick)) {
 		trial->reach = capped(trial->reach + PFLOW_ONE, tick->most);
 		/* That says nothing of the steps above, which were vain. */
 		if (!trial->limit_us)
@@ -200,9 +198,9 @@ void pflow_trial_step(struct pflow_trial *trial, const struct pflow_trial_tick *
 	if (trial->limit_us && trial->limit_us <= elapsed_us)
 		trial->ask_us = 0;
 	trial->limit_us = less(trial->limit_us, elapsed_us);
+	/* It is tried for that one at once. What is known of the one before stays so. */
 	if (trial->limit_us && trial_harms_another(trial, tick)) {
 		trial->limit_us = 0;
-		trial->backoff_us = 0;
 		trial->ask_us = 0;
 	}
 	if (trial->limit_us)
