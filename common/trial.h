@@ -89,5 +89,6 @@ struct pflow_trial_tick {
 };
 
 void pflow_trial_step(struct pflow_trial *trial, const struct pflow_trial_tick *tick);
+void pflow_trial_pause(struct pflow_trial *trial, u32 pause_us);
 
 #endif

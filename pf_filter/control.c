@@ -32,7 +32,7 @@
 #define TICK_SOON	(msecs_to_jiffies(4) - 1)	/* a timer comes up to a jiffy later */
 #define IDLE_ENOUGH	(PFLOW_ONE / 8)	/* this much idle time means: not the CPU */
 #define LOOK_US		200000		/* so long before it is asked whether that pays */
-#define TRIAL_OLD_US	(10LL * USEC_PER_SEC)	/* after such a pause comes another overload */
+#define TRIAL_OLD_US	(10LL * USEC_PER_SEC)	/* after such a pause measures begin anew */
 #define LONG_AGO_US	(24LL * 3600 * USEC_PER_SEC)	/* jiffies come round in 24 days or more */
 
 /**
@@ -322,6 +322,14 @@ static void control_forget_measures(struct control *control)
 	WRITE_ONCE(control->cut, 0);
 }
 
+/* Another overload comes after such a pause. */
+static void control_pause(struct control *control, s64 pause_us)
+{
+	measure_pause(&control->here, pause_us);
+	measure_pause(&control->elsewhere, pause_us);
+	WRITE_ONCE(control->cut, 0);
+}
+
 /* After so long a pause jiffies tell nothing of what was before. */
 static void control_forget(struct control *control)
 {
@@ -415,7 +423,7 @@ static void control_tick(struct timer_list *unused)
 			if (pause_us > LONG_AGO_US)
 				control_forget(per_cpu_ptr(controls, cpu));
 			if (pause_us > TRIAL_OLD_US)
-				control_forget_measures(per_cpu_ptr(controls, cpu));
+				control_pause(per_cpu_ptr(controls, cpu), pause_us);
 			control_rebase(per_cpu_ptr(controls, cpu), per_cpu_ptr(&pflow_load, cpu),
 				       cpu);
 		}

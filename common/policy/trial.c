@@ -25,6 +25,7 @@
 #define ASKING_US	80000u		/* several times what a mean of harm takes to follow */
 #define BACKOFF_US	(2 * SECOND_US)
 #define BACKOFF_MOST_US	(60 * SECOND_US)
+#define BACKOFF_FADES	64		/* it is forgotten in so many times as long, unseen */
 #define DIFFERENCE	8		/* what changes harm by less than 1/8 makes none */
 #define DIFFERENCE_LEAST (PFLOW_ONE / 64)	/* nor does so little of a receiver's packets */
 
@@ -215,3 +216,26 @@ void pflow_trial_step(struct pflow_trial *trial, const struct pflow_trial_tick *
 		trial_answer_calm(trial, tick, elapsed_us);
 }
 EXPORT_SYMBOL_GPL(pflow_trial_step);
+
+/**
+ * pflow_trial_pause() - forget a measure but for what was in vain
+ * @trial: the measure; nothing is done from now on
+ * @pause_us: how long nobody looked, microseconds
+ *
+ * What comes now is another overload. But what was found vain stays back for as long as it would
+ * have, and how often that was so is forgotten slowly. Or whoever is harmed by his own doing would
+ * only have to pause to be believed anew.
+ *
+ * Context: any.
+ */
+void pflow_trial_pause(struct pflow_trial *trial, u32 pause_us)
+{
+	*trial = (struct pflow_trial) {
+		.limit = trial->limit,
+		.limit_us = less(trial->limit_us, pause_us),
+		.backoff_us = less(trial->backoff_us,
+				   less(pause_us, trial->limit_us) / BACKOFF_FADES),
+		.level = trial->level,
+	};
+}
+EXPORT_SYMBOL_GPL(pflow_trial_pause);

@@ -71,6 +71,20 @@ MUTANTS = [
         TRIAL + "test_what_was_vain_is_tried_for_another_and_is_still_known",
     ),
     Mutant(
+        "who pauses is believed anew",
+        "common/policy/trial.c",
+        ".limit_us = less(trial->limit_us, pause_us),",
+        ".limit_us = 0,",
+        TRIAL + "test_a_pause_takes_everything_back",
+    ),
+    Mutant(
+        "how often it was vain is never forgotten",
+        "common/policy/trial.c",
+        "less(pause_us, trial->limit_us) / BACKOFF_FADES),",
+        "0 * BACKOFF_FADES),",
+        TRIAL + "test_a_pause_takes_everything_back",
+    ),
+    Mutant(
         "harm below what is bearable is answered",
         "common/policy/trial.c",
         "less(capped(tick->harm, PFLOW_ONE), tick->bearable)",

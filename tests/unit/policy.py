@@ -188,7 +188,7 @@ def library() -> ctypes.CDLL:
     for name in ("stood_long", "worth", "fills", "kept_from_running", "looked_in_vain"):
         getattr(built, f"pflow_{name}").restype = ctypes.c_bool
     built.pflow_cut_at.restype = _Cut
-    for name in ("pflow_trial_step", "pflow_service_step"):
+    for name in ("pflow_trial_step", "pflow_trial_pause", "pflow_service_step"):
         getattr(built, name).restype = None
     for name in ("pflow_elect_most", "pflow_boost_levels", "pflow_place"):
         getattr(built, name).restype = ctypes.c_uint
@@ -229,6 +229,11 @@ def rate_update(rate: int, packets: int, elapsed_us: int) -> int:
 def trial_step(trial: Trial, tick: Tick) -> None:
     """Move the trial itself."""
     library().pflow_trial_step(ctypes.byref(trial), ctypes.byref(tick))
+
+
+def trial_pause(trial: Trial, pause_us: int) -> None:
+    """Move the trial itself."""
+    library().pflow_trial_pause(ctypes.byref(trial), *_words(pause_us))
 
 
 def _levels(levels: Sequence[int]) -> tuple[ctypes.Array[ctypes.c_uint16], ctypes.c_uint]:

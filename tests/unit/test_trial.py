@@ -7,7 +7,7 @@ from itertools import count, pairwise
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
-from unit.policy import ONE, Tick, Trial, most_of, trial_step
+from unit.policy import ONE, Tick, Trial, most_of, trial_pause, trial_step
 
 BEARABLE = ONE // 200
 SECOND = 1_000_000
@@ -353,3 +353,32 @@ def test_whose_harm_is_vain_takes_nothing_from_a_more_important_one(
         return (missed, 42) if trial.reach < 7 * ONE // 8 else (harm, 40)
 
     assert reached(300, seen) >= 0.995
+
+
+@pytest.mark.parametrize("pause", [11, 20, 70])
+def test_who_pauses_is_not_believed_anew(pause: int) -> None:
+    """Harmed by his own doing until it is found vain, and well while nobody looks."""
+    trial, shed, all_us = Trial(), 0, 0
+    while all_us < 1200 * SECOND:
+        for _ in range(SECOND // TICK_US):
+            trial_step(trial, Tick(ONE // 10, BEARABLE, 0, most_of(1), TICK_US, 40))
+            shed += TICK_US * (trial.reach > 0)
+        trial_pause(trial, pause * SECOND)
+        all_us += (1 + pause) * SECOND
+    assert shed / all_us <= 0.015
+
+
+@given(states, st.integers(0, 2**32 - 1))
+def test_a_pause_takes_everything_back(trial: Trial, pause_us: int) -> None:
+    before = trial.copy()
+    trial_pause(trial, pause_us)
+    assert (trial.reach, trial.enough, trial.hold_us, trial.asking_us, trial.worst) == (0,) * 5
+    assert trial.limit_us == max(before.limit_us - pause_us, 0)
+    if pause_us >= before.limit_us + 64 * (before.backoff_us + 1):
+        assert trial.backoff_us == 0
+
+
+def test_who_was_never_harmed_in_vain_is_answered_at_once_after_a_pause() -> None:
+    trial = run(5, lambda reach: 0.3 if reach < ONE // 2 else 0)[-1]
+    trial_pause(trial, 11 * SECOND)
+    assert run(0.3, lambda _: 0.3, trial=trial)[-1].reach >= ONE // 2
