@@ -27,8 +27,9 @@ LEVELS = 2 * RANKS
 ELECT_MOST = 16
 BUDGET_US = 100_000
 # What becomes of a packet that is looked at: enum filter_outcome.
-OUTCOMES = "overload harm full judged exempt other_protocol not_host forwarded not_plain".split()
-OUTCOMES += "no_receiver kernel_socket untracked traced before".split()
+OUTCOMES = ["overload", "harm", "full", "judged", "exempt", "other_protocol", "not_host"]
+OUTCOMES += ["forwarded", "not_plain", "no_receiver", "kernel_socket", "untracked", "traced"]
+OUTCOMES += ["before"]
 SIZE_MOST = 1 << 28
 
 

@@ -106,8 +106,8 @@ class RingCpu(Cpu):
         needs = sum(wait * cost for wait, cost in zip(ring.waits, costs, strict=True))
         part = min(whole * SOFTIRQS / needs, 1.0) if needs else 1.0
         ring.stood += (part < 1) * STEP_US / TICK_US
-        for who, receiver in enumerate(self.receivers):
-            socket, came = self.sockets[who], ring.waits[who] * part
+        for who, socket in enumerate(self.sockets):
+            came = ring.waits[who] * part
             passed = came * kept[who]
             if came:
                 socket.seen_us = now_us
