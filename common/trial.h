@@ -20,7 +20,8 @@
  *    taken back for a moment. If that makes no difference the step was vain. It stays back for
  *    2 s, each time twice as long, up to a minute, and the step before it is looked at in the
  *    same way. If it does make a difference, the question is asked again, four times as late.
- *    What is vain for one receiver is tried anew for a more important one.
+ *    What is vain for one receiver is tried anew for one of higher priority. If such a one is
+ *    harmed while the question is asked, that is the answer.
  *
  * Plain numbers only; compiled unchanged into the user-space tests.
  *
@@ -88,5 +89,6 @@ struct pflow_trial_tick {
 };
 
 void pflow_trial_step(struct pflow_trial *trial, const struct pflow_trial_tick *tick);
+void pflow_trial_pause(struct pflow_trial *trial, u32 pause_us);
 
 #endif

@@ -58,7 +58,7 @@ u32 elect_hold_until(void)
 static struct task_struct *entry_receiver(const struct pflow_sock *entry)
 {
 	bool lately = READ_ONCE(entry->learnt) == PFLOW_RECEIVES &&
-		      time_before32((u32)jiffies, READ_ONCE(entry->last_received) + RECEIVED_FOR);
+		      pflow_recent(READ_ONCE(entry->last_received), RECEIVED_FOR);
 	struct task_struct *task;
 
 	if (!lately)

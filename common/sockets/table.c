@@ -300,10 +300,8 @@ void pflow_sock_forget(const struct sock *sk)
 
 static bool entry_is_dead(const struct pflow_sock *entry)
 {
-	u32 now = jiffies;
-
-	return time_after32(now, READ_ONCE(entry->last_seen) + LIFE_UNSEEN) &&
-	       time_after32(now, READ_ONCE(entry->last_received) + LIFE_UNSEEN);
+	return !pflow_recent(READ_ONCE(entry->last_seen), LIFE_UNSEEN) &&
+	       !pflow_recent(READ_ONCE(entry->last_received), LIFE_UNSEEN);
 }
 
 /**

@@ -180,4 +180,11 @@ MUTANTS = [
         "if (0) {",
         "vm/test_table_shared.py::test_a_later_receiver_is_tracked_whatever_a_user_opens",
     ),
+    Mutant(
+        "stamps are believed again when half of all jiffies have passed",
+        "common/stamp.h",
+        "return (u32)jiffies - at + PFLOW_AHEAD < how_long + PFLOW_AHEAD;",
+        "return time_before32((u32)jiffies, at + how_long);",
+        "unit/test_stamp.py::test_what_was_is_not_believed_again",
+    ),
 ]

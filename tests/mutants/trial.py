@@ -44,9 +44,45 @@ MUTANTS = [
     Mutant(
         "another's harm answers the question",
         "common/policy/trial.c",
-        "\tif (trial_harms_another(trial, tick)) {",
-        "\tif (0) {",
+        "bool for_another = trial_harms_another(trial, tick);",
+        "bool for_another = false;",
         TRIAL + "test_a_more_important_one_that_is_harmed_meanwhile_answers_the_question",
+    ),
+    Mutant(
+        "who is harmed below takes the step from who needs it again and again",
+        "common/policy/trial.c",
+        "if (for_another || trial_step_was_missed(trial, tick)) {",
+        "if (for_another)\n\t\ttrial->reach = capped(trial->reach + PFLOW_ONE, tick->most);\n"
+        "\telse if (trial_step_was_missed(trial, tick)) {",
+        TRIAL + "test_whose_harm_is_vain_takes_nothing_from_a_more_important_one",
+    ),
+    Mutant(
+        "an election makes another receiver of one",
+        "common/policy.h",
+        "return level / 2 > other / 2;",
+        "return level > other;",
+        TRIAL + "test_an_election_answers_no_question",
+    ),
+    Mutant(
+        "whoever is harmed has what was vain forgotten",
+        "common/policy/trial.c",
+        "\t\ttrial->limit_us = 0;\n\t\ttrial->ask_us = 0;",
+        "\t\ttrial->limit_us = 0;\n\t\ttrial->backoff_us = 0;\n\t\ttrial->ask_us = 0;",
+        TRIAL + "test_what_was_vain_is_tried_for_another_and_is_still_known",
+    ),
+    Mutant(
+        "who pauses is believed anew",
+        "common/policy/trial.c",
+        ".limit_us = less(trial->limit_us, pause_us),",
+        ".limit_us = 0,",
+        TRIAL + "test_a_pause_takes_everything_back",
+    ),
+    Mutant(
+        "how often it was vain is never forgotten",
+        "common/policy/trial.c",
+        "less(pause_us, trial->limit_us) / BACKOFF_FADES),",
+        "0 * BACKOFF_FADES),",
+        TRIAL + "test_a_pause_takes_everything_back",
     ),
     Mutant(
         "harm below what is bearable is answered",

@@ -11,6 +11,7 @@ from unit.policy import (
     LEVELS,
     NICE,
     ONE,
+    OUTCOMES,
     RANKS,
     RT,
     Cut,
@@ -21,6 +22,7 @@ from unit.policy import (
     floor_of,
     keep,
     level,
+    looked_in_vain,
     rank,
     rank_prio,
     rate_update,
@@ -125,7 +127,13 @@ def test_the_floor_is_held(share: int, rate: int, top: int, floor: int) -> None:
     if rate <= floor or not share:
         assert kept == ONE
     else:
-        assert rate * kept / ONE >= min(rate, floor) - rate / ONE  # within the coin's grain
+        assert rate * kept >= floor * ONE  # the coin's grain is nobody's loss
+
+
+def test_the_floor_is_held_in_the_greatest_flood() -> None:
+    assert keep(ONE, 10_000_000, 10_000_000, 100) > 0
+    assert keep(ONE, 70_000, 70_000, 1) > 0
+    assert keep(ONE, 10_000_000, 10_000_000, 0) == 0
 
 
 @given(st.integers(1, ONE), rates, rates, rates)
@@ -151,6 +159,13 @@ def test_looking_pays_by_what_is_dropped(dropped: int, more: int, passed: int) -
         assert not worth(0, max(passed, 256))
     assert worth(passed // 6 + 1, passed)
     assert not worth(passed // 8, max(passed, 256))
+
+
+def test_a_flood_that_ends_at_no_receiver_is_not_looked_at_for_ever() -> None:
+    """Whatever was looked up costs a look; what its header tells does not."""
+    vain = {outcome for outcome in OUTCOMES if looked_in_vain(outcome)}
+    assert vain == {"judged", "exempt", "untracked", "no_receiver", "kernel_socket", "forwarded"}
+    assert not worth(0, 256)
 
 
 @given(words, level_lists)
