@@ -210,6 +210,11 @@ def hog() -> None:
         pass
 
 
+def as_another_user() -> None:
+    """By its real uid alone: it may do all that it might before."""
+    os.setresuid(65534, 0, 0)
+
+
 def calm() -> None:
     """Wait until no CPU is pressed: at the next onset receivers are learnt at once."""
     wait_for(lambda: not any(pressed(cpu) for cpu in os.sched_getaffinity(0)))
@@ -398,6 +403,14 @@ class Receiver:
 
     def _do_execute(self) -> int:
         os.execvp("sleep", ["sleep", "600"])
+
+    def _do_hog(self) -> int:
+        hog()
+        return 0
+
+    def hog(self) -> None:
+        """Compute from now on; it does nothing else any more."""
+        self._own.send(b"hog")
 
     def leave(self) -> None:
         """End the thread that receives."""
