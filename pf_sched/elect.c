@@ -312,14 +312,14 @@ static int elect_receiver(struct pflow_sock *entry, struct sock *sk)
 	refusal = task_may_be_raised(task, &asker, slot, &lever);
 	if (refusal >= 0)
 		return refusal;
-	if (sched_knob(SCHED_KNOB_MODE) == SCHED_MODE_OBSERVE) {
-		slot_counts.observed++;
-		return -1;
-	}
 	slot = slot ?: slot_find_free(asker.user);
 	field_gather(&others, NULL, asker.cpu);
 	if (boost_stopping() || !slot || !place_for(&others, &asker))
 		return REFUSED_PLACE;
+	if (sched_knob(SCHED_KNOB_MODE) == SCHED_MODE_OBSERVE) {
+		slot_counts.observed++;
+		return -1;
+	}
 	if (pflow_rank_pin(task, asker.rank))
 		return REFUSED_PLACE;
 	if (!refcount_inc_not_zero(&sk->sk_refcnt)) {
@@ -335,7 +335,8 @@ static int elect_receiver(struct pflow_sock *entry, struct sock *sk)
 static bool refusal_lasts(int refusal)
 {
 	return refusal == REFUSED_OUTRANKED || refusal == REFUSED_VAIN ||
-	       refusal == REFUSED_CLASS || refusal == REFUSED_TOP || refusal == REFUSED_EXEMPT;
+	       refusal == REFUSED_CLASS || refusal == REFUSED_TOP || refusal == REFUSED_EXEMPT ||
+	       refusal == REFUSED_LEVER;
 }
 
 /**
