@@ -188,6 +188,10 @@ def rank(kind: int, nice: int = 0, rt_priority: int = 0) -> int:
     return int(library().pflow_rank(kind, nice, rt_priority))
 
 
+def group_counts(nice: int, trusted: bool) -> int:
+    return int(library().pflow_group_counts(nice, ctypes.c_bool(trusted)))
+
+
 def rank_prio(of: int) -> int:
     return int(library().pflow_rank_prio(ctypes.c_uint8(of)))
 

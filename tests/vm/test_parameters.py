@@ -11,6 +11,7 @@ BAD = {
         {"max_sockets": "63"},
         {"max_sockets": "many"},
         {"batch_us": "1001"},
+        {"rank_depth": "9"},
     ],
     "filter": [{"mode": "off"}, {"floor": "-1"}, {"exempt": "0"}, {"exempt": "1," * 600}],
     "sched": [{"mode": "off"}, {"lever": "fifo"}, {"cap": "0"}, {"exempt": "a,"}],
