@@ -51,6 +51,7 @@ enum mm_given {
 	GIVEN_CLOSED,
 	GIVEN_CHANGED,
 	GIVEN_LIMIT,
+	GIVEN_MEMORY,
 	GIVEN_STANDING,
 	GIVEN_RECLAIMED,
 	GIVEN_EXEMPT,
@@ -180,6 +181,9 @@ u32 size_most(const struct mm_grant *grant, u8 rank);
 bool size_memory_for(const struct sock *sk, u32 bytes);
 
 /* measure.c */
+void size_look_at_memory(void);
+u32 size_most_by_memory(const struct mm_grant *grant);
+bool size_tcp_may_grow(const struct net *net);
 extern u32 grants_relief_us;
 
 void grant_set_threshold(struct mm_grant *grant);

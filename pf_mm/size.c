@@ -15,6 +15,7 @@
  */
 #include <linux/cgroup.h>
 #include <linux/memcontrol.h>
+#include <linux/mm.h>
 #include <linux/page_counter.h>
 #include <net/tcp.h>
 #include <net/udp.h>
@@ -267,6 +268,41 @@ static u64 size_cgroup_left(const struct sock *sk)
  */
 bool size_memory_for(const struct sock *sk, u32 bytes)
 {
+#define MEMORY_SHORT	32	/* of all: less is little */
+
+static bool memory_short;	/* of the machine; the keeper's word */
+
+/**
+ * size_look_at_memory() - see how much memory the machine has left
+ *
+ * There is no shrinker that would be asked for it: what is given back are no pages, only the
+ * permission to take some.
+ *
+ * Context: the keeper.
+ */
+void size_look_at_memory(void)
+{
+	WRITE_ONCE(memory_short, si_mem_available() < (long)(totalram_pages() / MEMORY_SHORT));
+}
+
+/**
+ * size_most_by_memory() - how large a buffer may stay by the memory that is left
+ * @grant: of the socket
+ *
+ * What waits in it may be joined by half of what the limits of the socket's control groups leave.
+ * Each step that it grows by is a quarter of that at most, so it is not soon taken back.
+ *
+ * Context: any; of a TCP socket under its lock. Return: bytes.
+ */
+u32 size_most_by_memory(const struct mm_grant *grant)
+{
+	u64 left = size_cgroup_left(grant->sk);
+
+	if (READ_ONCE(memory_short))
+		return grant->own;
+	return min_t(u64, size_used(grant) + left / 2, U32_MAX);
+}
+
 	const struct proto *prot = READ_ONCE(sk->sk_prot);
 	unsigned int limit = prot->memory_pressure ? 1 : 0;
 	long pages = DIV_ROUND_UP(bytes, PAGE_SIZE);
@@ -276,3 +312,5 @@ bool size_memory_for(const struct sock *sk, u32 bytes)
 		return false;
 	return bytes <= size_cgroup_left(sk) / 4;
 }
+	if (READ_ONCE(memory_short))
+		return false;
