@@ -111,3 +111,6 @@ void grant_refused(struct mm_grant *grant, enum mm_refusal why)
 	WRITE_ONCE(grant->retry, (u32)jiffies + REFUSED_FOR);
 	grant_grows(grant, false);
 }
+	/* Who was at its limit is below it now. */
+	if (to < grant->size)
+		WRITE_ONCE(grant->retry, (u32)jiffies);

@@ -184,6 +184,8 @@ bool size_memory_for(const struct sock *sk, u32 bytes);
 void size_look_at_memory(void);
 u32 size_most_by_memory(const struct mm_grant *grant);
 bool size_tcp_may_grow(const struct net *net);
+
+/* measure.c */
 extern u32 grants_relief_us;
 
 void grant_set_threshold(struct mm_grant *grant);

@@ -184,6 +184,20 @@ static u32 size_sbmax(u8 rank)
 }
 
 /**
+ * size_tcp_may_grow() - may any TCP buffer become larger than autotuning makes it?
+ * @net: its namespace
+ *
+ * By default none may: then none is looked at, and no grant begins for a stream.
+ *
+ * Context: any. Return: whether one of the highest rank may.
+ */
+bool size_tcp_may_grow(const struct net *net)
+{
+	return mm_knob(MM_KNOB_BUDGET) &&
+	       size_sbmax(PFLOW_RANK_RT_BASE) > (u32)READ_ONCE(net->ipv4.sysctl_tcp_rmem[2]);
+}
+
+/**
  * size_most_of_rank() - how large a buffer of a receiver of this rank may become (SBmax)
  * @protocol: of its socket
  * @rank: its own
