@@ -73,7 +73,8 @@ static void grant_grow(struct mm_grant *grant, const struct pflow_sock *entry)
 		grant_refused(grant, REFUSED_STANDING);
 	} else if (!size_memory_for(sk, to - grant->size)) {
 		grant_refused(grant, REFUSED_MEMORY);
-	} else if (to - grant->size > grants_left()) {
+	} else if (to - grant->size > grant_left(grant)) {
+		grant_waits(grant);
 		grant->wanted_ns = local_clock();
 		WRITE_ONCE(grant->wanted, to);
 		grant_grows(grant, true);

@@ -268,20 +268,6 @@ static u64 size_cgroup_left(const struct sock *sk)
 	return left;
 }
 
-/**
- * size_memory_for() - may so much more be queued, as far as can be seen?
- * @sk: the socket, which the caller holds
- * @bytes: that much
- *
- * Held against where the protocol begins to refuse (the first value of udp_mem, as UDP knows
- * no pressure; the second of tcp_mem, which is where TCP does) and against a quarter of what
- * the limits of the socket's control groups leave: the rest is for the programs in them. The
- * kernel itself charges what is really queued; of its count each CPU keeps up to a MiB back.
- *
- * Context: any. Return: whether it may.
- */
-bool size_memory_for(const struct sock *sk, u32 bytes)
-{
 #define MEMORY_SHORT	32	/* of all: less is little */
 
 static bool memory_short;	/* of the machine; the keeper's word */
@@ -317,14 +303,28 @@ u32 size_most_by_memory(const struct mm_grant *grant)
 	return min_t(u64, size_used(grant) + left / 2, U32_MAX);
 }
 
+/**
+ * size_memory_for() - may so much more be queued, as far as can be seen?
+ * @sk: the socket, which the caller holds
+ * @bytes: that much
+ *
+ * Held against where the protocol begins to refuse (the first value of udp_mem, as UDP knows
+ * no pressure; the second of tcp_mem, which is where TCP does) and against a quarter of what
+ * the limits of the socket's control groups leave: the rest is for the programs in them. The
+ * kernel itself charges what is really queued; of its count each CPU keeps up to a MiB back.
+ *
+ * Context: any. Return: whether it may.
+ */
+bool size_memory_for(const struct sock *sk, u32 bytes)
+{
 	const struct proto *prot = READ_ONCE(sk->sk_prot);
 	unsigned int limit = prot->memory_pressure ? 1 : 0;
 	long pages = DIV_ROUND_UP(bytes, PAGE_SIZE);
 
+	if (READ_ONCE(memory_short))
+		return false;
 	if (prot->memory_allocated && prot->sysctl_mem &&
 	    atomic_long_read(prot->memory_allocated) + pages > READ_ONCE(prot->sysctl_mem[limit]))
 		return false;
 	return bytes <= size_cgroup_left(sk) / 4;
 }
-	if (READ_ONCE(memory_short))
-		return false;
