@@ -23,7 +23,7 @@ from inside.growing import (
     owner,
 )
 from inside.net import pressure
-from inside.suite import dropped, metric, set_knob, wait_for
+from inside.suite import dropped, metric, set_knob, wait_for, write
 
 pytestmark = mark.ends
 
@@ -142,16 +142,14 @@ TRACING = Path("/sys/kernel/tracing")
 @contextmanager
 def calls_of(function: str) -> Iterator[Path]:
     """How often it was called: the last number but one of a line there."""
-    with (TRACING / "kprobe_events").open("a") as file:
-        file.write(f"p:counted {function}\n")
+    write(TRACING / "kprobe_events", f"p:counted {function}\n")
     switch = TRACING / "events/kprobes/counted/enable"
     switch.write_text("1")
     try:
         yield TRACING / "kprobe_profile"
     finally:
         switch.write_text("0")
-        with (TRACING / "kprobe_events").open("a") as file:
-            file.write("-:counted\n")
+        write(TRACING / "kprobe_events", "-:counted\n")
 
 
 @inside(modules=MM)
