@@ -210,23 +210,22 @@ def hog() -> None:
         pass
 
 
-def as_another_user() -> None:
-    """By its real uid alone: it may do all that it might before."""
-    os.setresuid(65534, 0, 0)
-
-
 def calm() -> None:
     """Wait until no CPU is pressed: at the next onset receivers are learnt at once."""
     wait_for(lambda: not any(pressed(cpu) for cpu in os.sched_getaffinity(0)))
 
 
 @contextmanager
-def flood(*ports: int, pause: float = 0.01, burst: int = 10) -> Iterator[int]:
-    """More than the receivers take, from a process that nobody keeps from sending."""
+def flood(
+    *ports: int, pause: float = 0.01, burst: int = 10, stopped: bool = False
+) -> Iterator[int]:
+    """More than the receivers take, from a process that nobody keeps from sending, or stopped."""
     out = udp()
 
     def send() -> None:
         os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(SENDER_PRIORITY))
+        if stopped:
+            os.kill(os.getpid(), signal.SIGSTOP)
         while True:
             for port in ports * burst:
                 out.sendto(PACKET, ("127.0.0.1", port))

@@ -13,6 +13,7 @@ from inside.raising import (
     LEVERS,
     LONG,
     SCHED,
+    as_another_user,
     await_boosted,
     await_raised,
     is_raised,
@@ -23,7 +24,6 @@ from inside.raising import (
 )
 from inside.scheduling import (
     Counting,
-    as_another_user,
     attending,
     boosted,
     calm,
@@ -126,15 +126,18 @@ ONCE_RAISED: dict[str, Callable[[], object]] = {
 def test_who_was_raised_once_spends_nothing_of_the_share(kind: str) -> None:
     """They compute after their boost, and take all of the CPU unraised."""
     with ExitStack() as stack:
-        stack.enter_context(starving("rr", hogs=1, cap=50))
+        stack.enter_context(starving("rr", hogs=0, cap=50, elect=4))
         once = [stack.enter_context(receiving(ONCE_RAISED[kind])) for _ in range(3)]
         receiver = stack.enter_context(receiving())
-        for one in once:
-            raise_up(one, "rr")
-            wait_for(partial(is_restored, one))
-        for one in once:
-            one.hog()
         calm()
+        with flood(*(one.port for one in once)):
+            for one in once:
+                await_raised(one, "rr")
+        for one in once:
+            wait_for(partial(is_restored, one))
+            one.hog()
+        # By then they have spent more than there is, and are remembered.
+        time.sleep(1)
         seen = Counting()
         with flood(receiver.port):
             await_raised(receiver, "rr")

@@ -2,6 +2,7 @@
 """pf_sched: what one user does keeps nobody else from being raised."""
 
 import os
+import signal
 import threading
 import time
 from collections.abc import Callable
@@ -10,13 +11,12 @@ from functools import partial
 
 from inside import inside, mark
 from inside.net import udp
-from inside.raising import SCHED, await_raised, is_raised, starving
+from inside.raising import SCHED, as_another_user, await_raised, is_raised, starving
 from inside.scheduling import (
     BUFFER,
     PACKET,
     Counting,
     Receiver,
-    as_another_user,
     boosted,
     calm,
     flood,
@@ -76,16 +76,18 @@ CROWDS: dict[str, Callable[[], None]] = {"stays": fill_oneself, "closes": fill_a
 def test_a_crowd_of_one_user_leaves_places_and_share_to_others(kind: str) -> None:
     """They are as important, and fill their own sockets over the loopback.
 
-    The sender comes before them: beside them it would take seconds to begin.
+    The sender is started before them: beside them it would take seconds to begin.
     """
     with (
         starving("rr", hogs=0),
         receiving() as receiver,
-        flood(receiver.port),
+        flood(receiver.port, stopped=True) as sender,
         running(CROWDS[kind], CROWD),
     ):
-        time.sleep(3)
+        wait_for(boosted)
+        time.sleep(2)
         seen = Counting()
+        os.kill(sender, signal.SIGCONT)
         share = share_raised(receiver)
         assert share > 0.25, (share, seen.all())
 
