@@ -11,7 +11,7 @@ from functools import partial
 
 from inside import inside, mark
 from inside.net import udp
-from inside.raising import SCHED, as_another_user, await_raised, is_raised, starving
+from inside.raising import LONG, SCHED, as_another_user, await_raised, is_raised, starving
 from inside.scheduling import (
     BUFFER,
     PACKET,
@@ -90,6 +90,25 @@ def test_a_crowd_of_one_user_leaves_places_and_share_to_others(kind: str) -> Non
         os.kill(sender, signal.SIGCONT)
         share = share_raised(receiver)
         assert share > 0.25, (share, seen.all())
+
+
+@inside(modules=SCHED)
+def test_one_user_gives_up_a_place_that_another_asks_for() -> None:
+    """Without more than its half it keeps what it has, though its buffer fills no longer."""
+    with (
+        starving("rr", hogs=1, hold=LONG),
+        receiving(as_another_user) as one,
+        receiving(as_another_user) as other,
+        receiving() as receiver,
+    ):
+        calm()
+        with flood(one.port, other.port):
+            wait_for(lambda: boosted() == {"rr": 2})
+        seen = Counting()
+        with flood(receiver.port):
+            wait_for(lambda: is_raised("rr", receiver.before, receiver.state()), 1)
+        assert seen["restored displaced"] == 1
+        assert boosted() == {"rr": 2}
 
 
 @inside(modules=SCHED)
