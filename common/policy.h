@@ -51,6 +51,7 @@ enum pflow_class {
 #define PFLOW_LEVELS		(2 * PFLOW_RANKS)
 
 u8 pflow_rank(enum pflow_class class, int nice, unsigned int rt_priority);
+int pflow_group_counts(int nice, bool trusted);
 int pflow_rank_prio(u8 rank);
 u32 pflow_rank_weight(u8 rank);
 u32 pflow_rate_update(u32 rate, u32 packets, u32 elapsed_us);

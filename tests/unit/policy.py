@@ -207,6 +207,10 @@ def rank(kind: int, nice: int = 0, rt_priority: int = 0) -> int:
     return int(library().pflow_rank(kind, nice, rt_priority))
 
 
+def group_counts(nice: int, trusted: bool) -> int:
+    return int(library().pflow_group_counts(nice, ctypes.c_bool(trusted)))
+
+
 def rank_prio(of: int) -> int:
     return int(library().pflow_rank_prio(ctypes.c_uint8(of)))
 
@@ -341,6 +345,15 @@ def least(ranks: Sequence[int], rank: int) -> int:
     array = (ctypes.c_uint8 * max(len(ranks), 1))(*ranks)
     words = ctypes.c_uint(len(ranks)), ctypes.c_uint8(rank)
     return int(library().pflow_least(array, *words))
+
+
+def gives_way(ranks: Sequence[int], users: Sequence[int], rank: int, fair: int) -> int:
+    arrays = (
+        (ctypes.c_uint8 * max(len(ranks), 1))(*ranks),
+        (ctypes.c_uint32 * max(len(users), 1))(*users),
+    )
+    words = ctypes.c_uint(len(ranks)), ctypes.c_uint8(rank), ctypes.c_uint(fair)
+    return int(library().pflow_gives_way(*arrays, *words))
 
 
 def place(ranks: Sequence[int], rank: int) -> int:

@@ -20,6 +20,7 @@ from unit.policy import (
     cut_reach,
     cut_share,
     floor_of,
+    group_counts,
     keep,
     level,
     looked_in_vain,
@@ -43,6 +44,11 @@ cuts = st.builds(Cut, st.integers(0, LEVELS - 1), st.integers(0, ONE - 1))
 @given(nices, nices)
 def test_a_lower_nice_ranks_higher(one: int, other: int) -> None:
     assert (rank(NICE, one) > rank(NICE, other)) == (one < other)
+
+
+@given(st.integers(-20, 19), st.booleans())
+def test_a_group_that_is_not_trusted_only_lowers(nice: int, trusted: bool) -> None:
+    assert group_counts(nice, trusted) == (nice if trusted or nice > 0 else 0)
 
 
 def test_classes_stand_above_each_other() -> None:
