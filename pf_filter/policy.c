@@ -16,7 +16,7 @@
 #define WINDOW_PACKETS	64u
 #define HANDFUL		2u		/* lost packets in a window that move nothing */
 #define QUEUE_WINDOW_US	200000u		/* twice as long as the estimator takes to look again */
-#define COUNTED_MOST	(1u << 20)	/* packets in an interval; more say no more */
+#define COUNTED_MOST	(1u << 17)	/* packets in an interval of 4 ms; more would not fit */
 #define POINT		8		/* binary places of counts that decay, by one at least */
 
 static u32 min_u32(u32 a, u32 b)

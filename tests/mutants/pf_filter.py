@@ -321,6 +321,13 @@ MUTANTS = [
         RING + "test_a_flood_that_cannot_be_shed_costs_the_lower_next_to_nothing",
     ),
     Mutant(
+        "a queue that loses very much is found to lose little",
+        "pf_filter/policy.c",
+        "#define COUNTED_MOST	(1u << 17)",
+        "#define COUNTED_MOST	(1u << 20)",
+        HARM_POLICY + "test_a_queue_that_loses_more_than_can_be_counted_is_found_to_lose_much",
+    ),
+    Mutant(
         "what made a queue's packets cheaper once is believed for ever",
         "pf_filter/policy.c",
         "queue->doubted = queue->less_us >= BELIEVED_US ||",

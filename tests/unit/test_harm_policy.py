@@ -173,6 +173,12 @@ def test_a_queue_that_loses_a_part_is_found_to_lose_that(sent: int, percent: int
     assert now <= ONE // 1000
 
 
+def test_a_queue_that_loses_more_than_can_be_counted_is_found_to_lose_much() -> None:
+    losses = Losses()
+    found = [queue_lost_step(losses, 2**32 - 1, 2**32 - 1, 4_000) for _ in range(200)]
+    assert {ONE // 2 - 1, ONE // 2} >= set(found)
+
+
 packets = st.integers(0, 100_000)
 reaches = st.integers(0, 40 * ONE)
 queues = st.builds(Queue, words, words, words, words, words, st.booleans(), words, words)
