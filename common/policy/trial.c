@@ -98,6 +98,26 @@ static bool trial_step_was_missed(const struct pflow_trial *trial,
 }
 
 /*
+ * Has its receiver been elected since the question was asked? Then it may lose less for that, and
+ * what it lost before, with the step, tells nothing. That is asked anew, but not for ever: or who
+ * is elected whenever it is asked would never be answered.
+ */
+static bool trial_must_ask_anew(const struct pflow_trial *trial,
+				const struct pflow_trial_tick *tick)
+{
+	return !trial->asked_anew && tick->level > trial->level;
+}
+
+static void trial_ask_anew(struct pflow_trial *trial, const struct pflow_trial_tick *tick)
+{
+	trial->asked_anew = true;
+	trial->asking_us = 0;
+	trial->reach = capped(trial->reach + PFLOW_ONE, tick->most);
+	/* The mean of harm has to follow first. */
+	trial->futile_us = less(floored(trial->ask_us, ASK_US), 2 * ASKING_US);
+}
+
+/*
  * The step that was taken back stays back until it can be told whether it is missed. Where
  * somebody more important is harmed meanwhile it is: that one was well with it. Or else whoever
  * is harmed below him, by whatever, would take it from him again and again.
@@ -107,12 +127,17 @@ static void trial_wait_for_answer(struct pflow_trial *trial, const struct pflow_
 {
 	bool for_another = trial_harms_another(trial, tick);
 
+	if (!for_another && trial_must_ask_anew(trial, tick)) {
+		trial_ask_anew(trial, tick);
+		return;
+	}
 	trial->asking_us += elapsed_us;
 	if (!for_another && trial->asking_us < ASKING_US)
 		return;
 	trial->asking_us = 0;
 	trial->futile_us = 0;
 	if (for_another || trial_step_was_missed(trial, tick)) {
+		trial->asked_anew = false;
 		trial->reach = capped(trial->reach + PFLOW_ONE, tick->most);
 		/* That says nothing of the steps above, which were vain. */
 		if (!trial->limit_us)
@@ -181,6 +206,7 @@ static void trial_answer_calm(struct pflow_trial *trial, const struct pflow_tria
 	trial->hold_us = 0;
 	trial->ask_us = 0;
 	trial->worst = 0;
+	trial->asked_anew = false;
 }
 
 /**

@@ -64,6 +64,20 @@ MUTANTS = [
         TRIAL + "test_an_election_answers_no_question",
     ),
     Mutant(
+        "what a boost gives back tells that a step is vain",
+        "common/policy/trial.c",
+        "if (!for_another && trial_must_ask_anew(trial, tick)) {",
+        "if (0) {",
+        TRIAL + "test_what_a_boost_gives_back_meanwhile_is_no_answer",
+    ),
+    Mutant(
+        "who is elected whenever it is asked is never answered",
+        "common/policy/trial.c",
+        "return !trial->asked_anew && tick->level > trial->level;",
+        "return tick->level > trial->level;",
+        TRIAL + "test_an_election_answers_no_question",
+    ),
+    Mutant(
         "whoever is harmed has what was vain forgotten",
         "common/policy/trial.c",
         "\t\ttrial->limit_us = 0;\n\t\ttrial->ask_us = 0;",

@@ -121,24 +121,28 @@ class Trial(ctypes.Structure):
     asking_us: int
     unseen: int
     worst: int
-    _fields_ = tuple(
-        (name, ctypes.c_uint32)
-        for name in (
-            "reach",
-            "enough",
-            "limit",
-            "limit_us",
-            "backoff_us",
-            "hold_us",
-            "calm_us",
-            "futile_us",
-            "ask_us",
-            "asking_us",
-            "with",
-            "level",
-            "unseen",
-            "worst",
-        )
+    asked_anew: bool
+    _fields_ = (
+        *(
+            (name, ctypes.c_uint32)
+            for name in (
+                "reach",
+                "enough",
+                "limit",
+                "limit_us",
+                "backoff_us",
+                "hold_us",
+                "calm_us",
+                "futile_us",
+                "ask_us",
+                "asking_us",
+                "with",
+                "level",
+                "unseen",
+                "worst",
+            )
+        ),
+        ("asked_anew", ctypes.c_bool),
     )
 
     def copy(self) -> "Trial":

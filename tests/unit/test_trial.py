@@ -26,7 +26,11 @@ apart = st.integers(1, 2 * HOLD_US)  # a late tick counts as 100 ms
 ticks = st.builds(Tick, harms, st.just(BEARABLE), shares, mosts, apart)
 # Long enough at a time for a question to be asked.
 histories = st.lists(st.tuples(ticks, st.integers(1, 60)), max_size=8)
-anything = st.builds(lambda values: Trial(*values), st.lists(words, min_size=14, max_size=14))
+anything = st.builds(
+    lambda values, anew: Trial(*values, anew),
+    st.lists(words, min_size=14, max_size=14),
+    st.booleans(),
+)
 
 
 def after(history: Iterable[tuple[Tick, int]]) -> Trial:
@@ -335,6 +339,21 @@ def test_a_more_important_one_that_is_harmed_meanwhile_answers_the_question() ->
 def test_an_election_answers_no_question() -> None:
     """Who is elected meanwhile is the same receiver, or its equal."""
     assert reached(600, lambda _, trial: (0.1, 41 if trial.asking_us else 40)) <= 0.02
+
+
+def test_what_a_boost_gives_back_meanwhile_is_no_answer() -> None:
+    """It was away for a moment as the question was asked, and cost more than the step."""
+    since: list[float] = []
+
+    def seen(now: float, trial: Trial) -> tuple[float, int]:
+        if not since and trial.futile_us >= 0.46 * SECOND:
+            since.append(now)
+        raised = not since or now >= since[0] + 0.08
+        missed = trial.reach < 7 * ONE // 8
+        return 0.2 + 0.1 * missed + 0.4 * (not raised), 40 + raised
+
+    assert reached(5, seen) >= 0.94
+    assert since
 
 
 @pytest.mark.parametrize(("apart", "share"), [(5, 0.13), (10, 0.07), (30, 0.03)])
