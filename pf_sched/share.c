@@ -119,12 +119,23 @@ static s32 share_purse_begun(const struct asker *asker)
 	return purse < S32_MAX ? purse : max(share_left(asker->cpu), share_part(50));
 }
 
-/* For who is more important, percent of all. */
-static unsigned int share_kept(bool above, bool halved)
+/* For whoever of its user is more important, percent of all. */
+static unsigned int share_kept_of_purse(const struct asker *asker)
 {
-	if (!above)
+	if (!share_raised_above(asker, true))
 		return 0;
-	return halved ? 25 : 50;
+	return share_is_halved(asker) ? 25 : 50;
+}
+
+/* Who is more important need not be looked for where there is enough for both. */
+static bool share_budget_spent(const struct asker *asker, unsigned int also)
+{
+	s32 left = share_left(asker->cpu);
+
+	if (left >= share_part(also + 50))
+		return false;
+	return left < share_part(also) || share_raised_above(asker, false) ||
+	       share_received_above(asker);
 }
 
 /**
@@ -140,13 +151,10 @@ static unsigned int share_kept(bool above, bool halved)
  */
 bool share_spent(const struct asker *asker, unsigned int also)
 {
-	bool above = share_raised_above(asker, false) || share_received_above(asker);
-	bool own_above = share_raised_above(asker, true);
-
 	lockdep_assert_held(&slots_lock);
-	if (share_purse(asker) < share_part(also + share_kept(own_above, share_is_halved(asker))))
+	if (share_purse(asker) < share_part(also + share_kept_of_purse(asker)))
 		return true;
-	if (share_left(asker->cpu) >= share_part(also + share_kept(above, false)))
+	if (!share_budget_spent(asker, also))
 		return false;
 	ask_note(asker);
 	return true;

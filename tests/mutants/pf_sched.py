@@ -69,7 +69,7 @@ MUTANTS = [
     Mutant(
         "who matters less may spend all of the share",
         "pf_sched/share.c",
-        "return halved ? 25 : 50;",
+        "return share_is_halved(asker) ? 25 : 50;",
         "return 0;",
         SCHED_BOUNDS + "test_when_the_share_runs_out_the_more_important_stays_raised",
     ),
