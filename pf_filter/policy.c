@@ -8,7 +8,7 @@
 #define PFLOW_FLOOR_MOST	1000000u
 #define FEW		256		/* packets that cost nothing to speak of */
 #define STANDS		(PFLOW_ONE / 8 * 7)	/* the CPU was busy all the time, or nearly so */
-#define BELIEVED_US	(60 * SECOND_US)	/* what the last step does is asked anew after that */
+#define BELIEVED_US	(60 * SECOND_US)	/* what the last step does is asked anew then */
 #define CHEAPER		8		/* a step helps if packets cost less by one in so many */
 #define SERVED_FADES	128		/* intervals: who is sent less is not harmed for longer */
 #define SECOND_US	1000000u
@@ -16,7 +16,7 @@
 #define WINDOW_PACKETS	64u
 #define HANDFUL		2u		/* lost packets in a window that move nothing */
 #define QUEUE_WINDOW_US	200000u		/* twice as long as the estimator takes to look again */
-#define COUNTED_MOST	(1u << 17)	/* packets in an interval of 4 ms; more would not fit */
+#define COUNTED_MOST	131072u		/* packets in an interval of 4 ms; more would not fit */
 #define POINT		8		/* binary places of counts that decay, by one at least */
 
 static u32 min_u32(u32 a, u32 b)
