@@ -17,7 +17,7 @@ MUTANTS = [
         "never lets go",
         "common/policy/trial.c",
         "trial->reach = less(trial->reach, trial_fall(trial, tick, elapsed_us));",
-        "(void)fall;",
+        "(void)trial_fall(trial, tick, elapsed_us);",
         CONTROL + "test_it_lets_go_when_the_load_ends",
     ),
     Mutant(
