@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable
 from itertools import count, pairwise
 
 import pytest
-from hypothesis import assume, given
+from hypothesis import assume, example, given
 from hypothesis import strategies as st
 from unit.policy import ONE, Tick, Trial, most_of, trial_pause, trial_step
 
@@ -211,6 +211,7 @@ def test_what_is_given_back_goes_with_the_time_to_spare(spare: int) -> None:
 
 
 @given(states)
+@example(Trial(reach=2 * ONE))
 def test_without_time_to_spare_a_step_takes_twenty_seconds(trial: Trial) -> None:
     assume(not trial.asking_us)
     for before, now in pairwise(run(1, lambda _: 0, 4, trial=trial.copy())):
@@ -334,6 +335,7 @@ def test_a_more_important_one_that_is_harmed_meanwhile_answers_the_question() ->
     asking = next(one for one in run(2, lambda _: 0.6, levels=1, level=30) if one.asking_us)
     trial_step(asking, Tick(ONE // 10, BEARABLE, 0, most_of(1), TICK_US, 40))
     assert (asking.asking_us, asking.limit_us, asking.reach) == (0, 0, most_of(1))
+    assert (asking.futile_us, asking.asked_anew) == (0, False)
 
 
 def test_an_election_answers_no_question() -> None:
