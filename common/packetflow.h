@@ -27,6 +27,8 @@
 
 /* sockets/priority.c */
 u8 pflow_task_rank(const struct task_struct *task);
+u32 pflow_task_user(const struct task_struct *task);
+u32 pflow_sock_user(const struct pflow_sock *entry, const struct sock *sk);
 int pflow_rank_pin(const struct task_struct *task, u8 rank);
 void pflow_rank_unpin(const struct task_struct *task);
 

@@ -19,6 +19,14 @@
 
 #define PFLOW_ONE	65536u	/* a share of 1 in fixed point */
 
+/* Why a packet was dropped early; indexes pflow_sock.early and counters. */
+enum pflow_drop {
+	PFLOW_DROP_OVERLOAD,	/* B1: the receive queue of this CPU overflows */
+	PFLOW_DROP_HARM,	/* B1: costs a more important receiver its packets */
+	PFLOW_DROP_FULL,	/* B2: the socket would drop it */
+	PFLOW_DROPS,
+};
+
 /* How a task is scheduled, from least to most important. */
 enum pflow_class {
 	PFLOW_CLASS_IDLE,
@@ -43,6 +51,7 @@ enum pflow_class {
 #define PFLOW_LEVELS		(2 * PFLOW_RANKS)
 
 u8 pflow_rank(enum pflow_class class, int nice, unsigned int rt_priority);
+int pflow_group_counts(int nice, bool trusted);
 int pflow_rank_prio(u8 rank);
 u32 pflow_rank_weight(u8 rank);
 u32 pflow_rate_update(u32 rate, u32 packets, u32 elapsed_us);
@@ -61,6 +70,18 @@ u32 pflow_rate_update(u32 rate, u32 packets, u32 elapsed_us);
 static inline u16 pflow_level(u8 rank, bool elected)
 {
 	return 2 * rank + (elected ? 1 : 0);
+}
+
+/**
+ * pflow_level_outranks() - is a receiver of truly higher priority?
+ * @level: its level
+ * @other: the other's
+ *
+ * Context: any. Return: whether it is, elections left aside.
+ */
+static inline bool pflow_level_outranks(u32 level, u32 other)
+{
+	return level / 2 > other / 2;
 }
 
 #endif

@@ -6,13 +6,7 @@
 #include <linux/jiffies.h>
 #include <net/sock.h>
 
-/* Why a packet was dropped early; indexes pflow_sock.early and counters. */
-enum pflow_drop {
-	PFLOW_DROP_OVERLOAD,	/* B1: the receive queue of this CPU overflows */
-	PFLOW_DROP_HARM,	/* B1: costs a more important receiver its packets */
-	PFLOW_DROP_FULL,	/* B2: the socket would drop it */
-	PFLOW_DROPS,
-};
+#include "policy.h"
 
 /* How the owner of a socket is known. */
 enum pflow_learnt {

@@ -5,6 +5,9 @@
 
 #include <linux/jiffies.h>
 
+/* Another CPU's jiffies may be ahead of ours, and the lowest bit of a stamp is set. */
+#define PFLOW_AHEAD	HZ
+
 /**
  * pflow_stamp() - a time as a stamp
  * @at: jiffies
@@ -38,6 +41,33 @@ static inline u32 pflow_stamp_past(u32 period)
 }
 
 /**
+ * pflow_recent() - is that no longer ago?
+ * @at: jiffies, when it last was
+ * @how_long: jiffies
+ *
+ * Jiffies come round, in 50 to 497 days. Whoever compares by time_before32() believes half of
+ * them for the future; here it is a second.
+ *
+ * Context: any. Return: whether it is.
+ */
+static inline bool pflow_recent(u32 at, u32 how_long)
+{
+	return (u32)jiffies - at + PFLOW_AHEAD < how_long + PFLOW_AHEAD;
+}
+
+/**
+ * pflow_ahead() - is that still to come?
+ * @until: jiffies
+ * @most: jiffies, from when it was set
+ *
+ * Context: any. Return: whether it is.
+ */
+static inline bool pflow_ahead(u32 until, u32 most)
+{
+	return until - (u32)jiffies - 1 < most + PFLOW_AHEAD;
+}
+
+/**
  * pflow_within() - was that so no longer ago?
  * @at: stamp of when it last was
  * @how_long: jiffies
@@ -46,7 +76,7 @@ static inline u32 pflow_stamp_past(u32 period)
  */
 static inline bool pflow_within(u32 at, u32 how_long)
 {
-	return at && time_before32((u32)jiffies, at + how_long);
+	return at && pflow_recent(at, how_long);
 }
 
 #endif

@@ -20,7 +20,9 @@
  *    taken back for a moment. If that makes no difference the step was vain. It stays back for
  *    2 s, each time twice as long, up to a minute, and the step before it is looked at in the
  *    same way. If it does make a difference, the question is asked again, four times as late.
- *    What is vain for one receiver is tried anew for a more important one.
+ *    What is vain for one receiver is tried anew for one of higher priority. If such a one is
+ *    harmed while the question is asked, that is the answer. If the receiver itself is elected
+ *    meanwhile, it is asked once more.
  *
  * Plain numbers only; compiled unchanged into the user-space tests.
  *
@@ -47,6 +49,7 @@
  * @level: of the receiver for whom it was taken back last
  * @unseen: steps reached so lately that harm does not show yet what they do
  * @worst: harm at its greatest since the measure was last forgotten, likewise
+ * @asked_anew: it was, as the receiver was elected meanwhile; until the answer is yes
  *
  * All zero is a measure that was never taken.
  */
@@ -65,6 +68,7 @@ struct pflow_trial {
 	u32 level;
 	u32 unseen;
 	u32 worst;
+	bool asked_anew;
 };
 
 /**
@@ -88,5 +92,6 @@ struct pflow_trial_tick {
 };
 
 void pflow_trial_step(struct pflow_trial *trial, const struct pflow_trial_tick *tick);
+void pflow_trial_pause(struct pflow_trial *trial, u32 pause_us);
 
 #endif

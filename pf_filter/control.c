@@ -32,7 +32,7 @@
 #define TICK_SOON	(msecs_to_jiffies(4) - 1)	/* a timer comes up to a jiffy later */
 #define IDLE_ENOUGH	(PFLOW_ONE / 8)	/* this much idle time means: not the CPU */
 #define LOOK_US		200000		/* so long before it is asked whether that pays */
-#define TRIAL_OLD_US	(10LL * USEC_PER_SEC)	/* after such a pause comes another overload */
+#define TRIAL_OLD_US	(10LL * USEC_PER_SEC)	/* after such a pause measures begin anew */
 #define LONG_AGO_US	(24LL * 3600 * USEC_PER_SEC)	/* jiffies come round in 24 days or more */
 
 /**
@@ -208,6 +208,11 @@ static void control_publish_cut(struct control *control, const struct measure *m
 	WRITE_ONCE(control->cut, (u32)measure->cut.level << 16 | measure->cut.share);
 }
 
+static bool control_idles(const struct control *control, const struct usage *usage)
+{
+	return min(control->idle, usage->idle) >= IDLE_ENOUGH;
+}
+
 /* Take both measures on. Return: whether one rose. */
 static bool control_step_measures(struct control *control, const struct usage *usage,
 				  const struct order *order, u16 served, u32 elapsed_us)
@@ -220,8 +225,9 @@ static bool control_step_measures(struct control *control, const struct usage *u
 	harm_weigh_losses(&here, control->victims, usage, order, cut, elapsed_us);
 	harm_weigh_waits(&here, usage, order, cut);
 	/* One tick without idle time is enough at an onset. */
-	if (min(control->idle, usage->idle) >= IDLE_ENOUGH)
+	if (control_idles(control, usage))
 		here.share = 0;
+	control->queue.asking = control->here.trial.asking_us;
 	harm_weigh_queue(&here, &control->queue, usage, order, cut, served, elapsed_us);
 	harm_weigh_elsewhere(&elsewhere, usage, order, cut);
 	if (here.ceased > control->here.level)
@@ -264,7 +270,8 @@ static void control_take_usage(struct usage *usage, struct control *control,
 	usage->polled = polled - control->polled;
 	control->softirq_ns = softirq_ns;
 	control->polled = polled;
-	usage->standing = queue_stands(&control->queue, load, elapsed_us);
+	usage->standing = queue_stands(&control->queue, load, usage,
+				       control_idles(control, usage), elapsed_us);
 }
 
 /*
@@ -300,6 +307,7 @@ static void control_rebase(struct control *control, const struct pflow_load *loa
 {
 	control->queue.standing_ns = READ_ONCE(load->standing_ns);
 	control->queue.lost = READ_ONCE(load->lost);
+	control->queue.losses = (struct pflow_losses){ 0 };
 	control->polled = READ_ONCE(load->polled);
 	control->softirq_ns = READ_ONCE(load->softirq_ns);
 	control->idle_us = pflow_cpu_idle_us(cpu);
@@ -311,6 +319,14 @@ static void control_forget_measures(struct control *control)
 {
 	memset(&control->here, 0, sizeof(control->here));
 	memset(&control->elsewhere, 0, sizeof(control->elsewhere));
+	WRITE_ONCE(control->cut, 0);
+}
+
+/* Another overload comes after such a pause. */
+static void control_pause(struct control *control, s64 pause_us)
+{
+	measure_pause(&control->here, pause_us);
+	measure_pause(&control->elsewhere, pause_us);
 	WRITE_ONCE(control->cut, 0);
 }
 
@@ -349,7 +365,6 @@ static enum step control_step_cpu(int cpu, u32 elapsed_us)
 	struct control *control = per_cpu_ptr(controls, cpu);
 	const struct pflow_load *load = per_cpu_ptr(&pflow_load, cpu);
 	struct usage usage = { .cpu = cpu };
-	u32 now = jiffies;
 	bool rose;
 
 	if (!cpu_online(cpu)) {
@@ -367,10 +382,10 @@ static enum step control_step_cpu(int cpu, u32 elapsed_us)
 		return STEP_NONE;
 	}
 	control_take_usage(&usage, control, load, elapsed_us);
-	order_take(&order, control->levels, now);
+	order_take(&order, control->levels);
 	control_set_floors(control, load, &order, &usage, elapsed_us);
 	rose = control_step_measures(control, &usage, &order,
-				     order_served_level(&order, load, now), elapsed_us);
+				     order_served_level(&order, load), elapsed_us);
 	/* A cut that has not sunk yet is pressure withheld, not pressure gone. */
 	if (control_is_cutting(control))
 		pflow_load_raise(cpu);
@@ -408,7 +423,7 @@ static void control_tick(struct timer_list *unused)
 			if (pause_us > LONG_AGO_US)
 				control_forget(per_cpu_ptr(controls, cpu));
 			if (pause_us > TRIAL_OLD_US)
-				control_forget_measures(per_cpu_ptr(controls, cpu));
+				control_pause(per_cpu_ptr(controls, cpu), pause_us);
 			control_rebase(per_cpu_ptr(controls, cpu), per_cpu_ptr(&pflow_load, cpu),
 				       cpu);
 		}

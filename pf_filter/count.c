@@ -43,7 +43,7 @@ static bool filter_outcome_drops(const struct filter_packet *packet, enum filter
  * filter_count_looks() - what looking at a CPU's packets came to
  * @cpu: which
  * @dropped: filled in: dropped early, or would have been
- * @passed: filled in: judged and let through
+ * @passed: filled in: looked at in vain
  *
  * Context: any.
  */
@@ -55,7 +55,10 @@ void filter_count_looks(int cpu, u64 *dropped, u64 *passed)
 	for (i = 0; i < PFLOW_DROPS; i++)
 		*dropped += READ_ONCE(per_cpu(outcomes[i], cpu)) +
 			    READ_ONCE(per_cpu(observed[i], cpu));
-	*passed = READ_ONCE(per_cpu(outcomes[FILTER_PASS], cpu));
+	*passed = 0;
+	for (i = FILTER_PASS; i < FILTER_OUTCOMES; i++)
+		if (pflow_looked_in_vain(i))
+			*passed += READ_ONCE(per_cpu(outcomes[i], cpu));
 }
 
 /* Of all CPUs, a counter that is at @counter on each. */

@@ -94,25 +94,6 @@ struct filter_packet {
 	u16 remote_port;
 };
 
-/* What became of a packet that was looked at; indexes the counters. */
-enum filter_outcome {
-	FILTER_DROP_OVERLOAD = PFLOW_DROP_OVERLOAD,
-	FILTER_DROP_HARM = PFLOW_DROP_HARM,
-	FILTER_DROP_FULL = PFLOW_DROP_FULL,
-	FILTER_PASS,			/* judged, and let through */
-	FILTER_PASS_EXEMPT,
-	FILTER_PASS_OTHER_PROTOCOL,	/* condition A */
-	FILTER_PASS_NOT_HOST,		/* broadcast, multicast */
-	FILTER_PASS_FORWARDED,		/* another host's, or not known to be this one's */
-	FILTER_PASS_NOT_PLAIN,		/* fragment, IP options, bridged, malformed, IPVS */
-	FILTER_PASS_NO_RECEIVER,
-	FILTER_PASS_KERNEL_SOCKET,	/* a tunnel's */
-	FILTER_PASS_UNTRACKED,
-	FILTER_PASS_TRACED,		/* to see where it ends */
-	FILTER_PASS_BEFORE,		/* judged already, in another namespace */
-	FILTER_OUTCOMES,
-};
-
 /**
  * filter_level() - where a receiver stands in the order
  * @entry: of its socket

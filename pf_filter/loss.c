@@ -61,11 +61,9 @@ static struct victim *victim_find_slot(struct victim *victims, u16 level)
  */
 static bool entry_is_receiving(const struct pflow_sock *entry)
 {
-	u32 now = jiffies;
-
-	return time_before32(now, READ_ONCE(entry->drained) + PFLOW_HOLD) ||
+	return pflow_recent(READ_ONCE(entry->drained), PFLOW_HOLD) ||
 	       (READ_ONCE(entry->learnt) == PFLOW_RECEIVES &&
-		time_before32(now, READ_ONCE(entry->last_received) + PFLOW_HOLD));
+		pflow_recent(READ_ONCE(entry->last_received), PFLOW_HOLD));
 }
 
 /*
@@ -74,10 +72,8 @@ static bool entry_is_receiving(const struct pflow_sock *entry)
  */
 static void entry_assume_receiving(struct pflow_sock *entry)
 {
-	u32 drained = (u32)jiffies - PFLOW_HOLD + ASSUMED_FOR;
-
-	if (time_before32(READ_ONCE(entry->drained), drained))
-		WRITE_ONCE(entry->drained, drained);
+	if (!pflow_recent(READ_ONCE(entry->drained), PFLOW_HOLD - ASSUMED_FOR))
+		WRITE_ONCE(entry->drained, (u32)jiffies - PFLOW_HOLD + ASSUMED_FOR);
 }
 
 /**
@@ -154,7 +150,7 @@ static u32 victim_count_loss(struct victim *victim, const struct pflow_sock *ent
 	WRITE_ONCE(victim->losses.lost, losses.lost);
 	if (more_lost)
 		WRITE_ONCE(victim->lost_at, (u32)jiffies);
-	else if (time_after32((u32)jiffies, READ_ONCE(victim->lost_at) + PFLOW_HOLD))
+	else if (!pflow_recent(READ_ONCE(victim->lost_at), PFLOW_HOLD))
 		WRITE_ONCE(victim->sk, NULL);
 	return share;
 }

@@ -81,6 +81,15 @@ static bool measure_step(struct measure *measure, const struct harm *worst,
 	return true;
 }
 
+/* Nobody has looked for so long. */
+static void measure_pause(struct measure *measure, s64 pause_us)
+{
+	struct pflow_trial trial = measure->trial;
+
+	pflow_trial_pause(&trial, min_t(s64, pause_us, U32_MAX));
+	*measure = (struct measure){ .trial = trial };
+}
+
 /* Nothing is cut. What was found vain, or enough, becomes old meanwhile. */
 static void measure_rest(struct measure *measure, u32 elapsed_us)
 {

@@ -72,7 +72,7 @@ static noinline enum meeting trail_meet(const struct filter_packet *packet)
  */
 static enum meeting filter_meet(const struct filter_packet *packet)
 {
-	if (likely(time_after32((u32)jiffies, READ_ONCE(trails_until))))
+	if (likely(!pflow_ahead(READ_ONCE(trails_until), TRAIL_LASTS)))
 		return MET_FIRST;
 	return trail_meet(packet);
 }

@@ -56,28 +56,25 @@ static void level_note_packet(struct level *level, u32 rate)
 		WRITE_ONCE(level->top_rate, rate);
 }
 
-/* Another CPU's jiffies may be one ahead. */
-static bool level_in_use(const struct level *level, u32 now)
+static bool level_in_use(const struct level *level)
 {
-	u32 seen = READ_ONCE(level->seen);
-
-	return seen && time_before32(now, seen + IN_USE);
+	return pflow_within(READ_ONCE(level->seen), IN_USE);
 }
 
 /*
  * A receiver that is elected, or no longer, leaves its level for the other of its rank. A cut
  * that stood on the empty one would shed nobody. Packets that arrive on another CPU count, too.
  */
-static bool level_was_left(const struct level *levels, unsigned int i, u32 now)
+static bool level_was_left(const struct level *levels, unsigned int i)
 {
 	const struct level *other = &levels[i ^ 1];
 
-	return level_in_use(other, now) &&
+	return level_in_use(other) &&
 	       time_after32(READ_ONCE(other->seen), READ_ONCE(levels[i].seen) + LEFT_AFTER);
 }
 
 /* List what is in use, and age what is known of the busiest. */
-static void order_take(struct order *order, struct level *levels, u32 now)
+static void order_take(struct order *order, struct level *levels)
 {
 	unsigned int i;
 
@@ -89,13 +86,13 @@ static void order_take(struct order *order, struct level *levels, u32 now)
 		if (!READ_ONCE(level->seen))
 			continue;
 		passed = READ_ONCE(level->arrived) - READ_ONCE(level->shed);
-		if (!level_in_use(level, now)) {
+		if (!level_in_use(level)) {
 			WRITE_ONCE(level->seen, 0);
 			WRITE_ONCE(level->top_rate, 0);
 			level->passed_seen = passed;
 			continue;
 		}
-		if (!level_was_left(levels, i, now)) {
+		if (!level_was_left(levels, i)) {
 			order->level[order->n] = i;
 			order->passed[order->n++] = passed - level->passed_seen;
 		}
@@ -147,11 +144,11 @@ static u16 level_beneath(u16 level)
 }
 
 /* The most important receiver served here, TCP included, as a level plus one. */
-static u16 order_served_level(const struct order *order, const struct pflow_load *load, u32 now)
+static u16 order_served_level(const struct order *order, const struct pflow_load *load)
 {
 	int level = order->n ? order->level[order->n - 1] : -1;
 
-	if (READ_ONCE(load->tcp_rank) && time_before32(now, READ_ONCE(load->tcp_at) + PFLOW_HOLD))
+	if (READ_ONCE(load->tcp_rank) && pflow_recent(READ_ONCE(load->tcp_at), PFLOW_HOLD))
 		level = max_t(int, level, pflow_level(READ_ONCE(load->tcp_rank), false));
 	return level + 1;
 }

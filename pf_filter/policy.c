@@ -8,11 +8,15 @@
 #define PFLOW_FLOOR_MOST	1000000u
 #define FEW		256		/* packets that cost nothing to speak of */
 #define STANDS		(PFLOW_ONE / 8 * 7)	/* the CPU was busy all the time, or nearly so */
+#define BELIEVED_US	(60 * SECOND_US)	/* what the last step does is asked anew then */
+#define CHEAPER		8		/* a step helps if packets cost less by one in so many */
 #define SERVED_FADES	128		/* intervals: who is sent less is not harmed for longer */
 #define SECOND_US	1000000u
 #define WINDOW_MOST_US	(2 * SECOND_US)
 #define WINDOW_PACKETS	64u
 #define HANDFUL		2u		/* lost packets in a window that move nothing */
+#define QUEUE_WINDOW_US	200000u		/* twice as long as the estimator takes to look again */
+#define COUNTED_MOST	131072u		/* packets in an interval of 4 ms; more would not fit */
 #define POINT		8		/* binary places of counts that decay, by one at least */
 
 static u32 min_u32(u32 a, u32 b)
@@ -128,6 +132,11 @@ bool pflow_stood_long(u32 stood_us)
 	return stood_us >= STOOD_LONG_US;
 }
 
+static bool queue_seen_to_stand(const struct pflow_queue_tick *tick)
+{
+	return tick->seen >= STANDS;
+}
+
 /*
  * How long the CPU takes for a packet. While the queue is not seen to stand, the CPU waits for
  * packets or does something else, and that tells nothing.
@@ -137,13 +146,48 @@ static void queue_note_packet_ns(struct pflow_queue *queue, const struct pflow_q
 	u64 ns = div_u64((u64)tick->elapsed_us * 1000, max_u32(tick->polled, 1));
 	u32 packet_ns = ns < U32_MAX ? ns : U32_MAX;
 
-	if (tick->seen < STANDS)
+	if (!queue_seen_to_stand(tick))
 		return;
 	if (queue->packet_ns)
 		packet_ns = pflow_mean_step(queue->packet_ns, packet_ns);
 	queue->packet_ns = packet_ns;
 	if (!tick->shedding)
 		queue->unshed_ns = packet_ns;
+}
+
+/* A slower mean, of what is a mean itself; the first is all that is known. */
+static u32 slow_mean(u32 mean, u32 sample)
+{
+	return mean ? mean - mean / 8 + sample / 8 : sample;
+}
+
+/*
+ * Does the last step of shedding make packets cheaper? It is known from before the step was taken,
+ * for a while. If it is not known, or it does not, that is to be asked (common/trial.h).
+ */
+static void queue_doubt(struct pflow_queue *queue, const struct pflow_queue_tick *tick)
+{
+	if (queue->less_us < BELIEVED_US)
+		queue->less_us += min_u32(tick->elapsed_us, SECOND_US);
+	if (!queue_seen_to_stand(tick))
+		return;
+	if (tick->reach + PFLOW_ONE / 2 <= tick->most) {
+		queue->less_ns = slow_mean(queue->less_ns, queue->packet_ns);
+		queue->less_us = 0;
+	}
+	if (tick->reach < tick->most)
+		return;
+	queue->most_ns = slow_mean(queue->most_ns, queue->packet_ns);
+	queue->doubted = queue->less_us >= BELIEVED_US ||
+			 (queue->less_ns &&
+			  queue->most_ns > queue->less_ns - queue->less_ns / CHEAPER);
+}
+
+/* With and without the last step it is by what packets cost that it is told whether it helps. */
+static bool queue_asks(const struct pflow_queue *queue, const struct pflow_queue_tick *tick)
+{
+	return queue->doubted && queue->most_ns && queue_seen_to_stand(tick) &&
+	       (tick->asking || tick->reach >= tick->most);
 }
 
 /*
@@ -181,9 +225,36 @@ u32 pflow_queue_step(struct pflow_queue *queue, const struct pflow_queue_tick *t
 	u32 harm = tick->standing;
 
 	queue_note_packet_ns(queue, tick);
+	queue_doubt(queue, tick);
+	if (queue_asks(queue, tick))
+		return min_u32(harm, div_u64((u64)PFLOW_ONE / 2 * queue->packet_ns,
+					     queue->most_ns));
 	if (queue->unshed_ns && queue->packet_ns < queue->unshed_ns)
 		harm = div_u64((u64)harm * queue->packet_ns, queue->unshed_ns);
 	return min_u32(harm, lacks);
+}
+
+/**
+ * pflow_looked_in_vain() - did a packet cost a look, and nothing was saved by it?
+ * @outcome: what became of it
+ *
+ * Whatever was looked up did. What its header told, or what was done to find out, cost little.
+ *
+ * Context: any. Return: whether it did.
+ */
+bool pflow_looked_in_vain(enum filter_outcome outcome)
+{
+	switch (outcome) {
+	case FILTER_PASS:
+	case FILTER_PASS_EXEMPT:
+	case FILTER_PASS_FORWARDED:
+	case FILTER_PASS_NO_RECEIVER:
+	case FILTER_PASS_KERNEL_SOCKET:
+	case FILTER_PASS_UNTRACKED:
+		return true;
+	default:
+		return false;
+	}
 }
 
 /**
@@ -231,7 +302,8 @@ u32 pflow_floor(u32 floor, u32 percent, u32 weight, u32 weights, u32 packet_ns)
  * @floor: packets/s that everybody may have
  *
  * Within a level the water falls from the top: the busiest receiver is cut by
- * @share, and whoever is sent less than what that leaves it is not cut at all.
+ * @share, and whoever is sent less than what that leaves it is not cut at all. It is rounded
+ * up: in a great flood a floor is a smaller part than can be told.
  *
  * Context: any. Return: 0..65536.
  */
@@ -245,7 +317,7 @@ u32 pflow_keep(u32 share, u32 rate, u32 top_rate, u32 floor)
 		allowed = floor;
 	if (rate <= allowed)
 		return PFLOW_ONE;
-	return div_u64(allowed * PFLOW_ONE, rate);
+	return div_u64(allowed * PFLOW_ONE + rate - 1, rate);
 }
 
 /* The window of a receiver of this rate. */
@@ -289,6 +361,27 @@ u32 pflow_losses_step(struct pflow_losses *losses, u32 arrived, u32 lost, u32 ra
 	share = div_u64((u64)(losses->lost - (HANDFUL << POINT)) * PFLOW_ONE,
 			max_u32(losses->arrived, WINDOW_PACKETS << POINT));
 	return share < PFLOW_ONE ? share : PFLOW_ONE;
+}
+
+/**
+ * pflow_queue_lost_step() - count what a receive queue lost in an interval
+ * @losses: as counted until then
+ * @lost: packets that it was found to have lost
+ * @polled: packets that were taken from it
+ * @elapsed_us: length of the interval, microseconds
+ *
+ * It is looked at rarer than once in an interval, so this is counted over several.
+ *
+ * Context: any. Return: 0..65536, the share that it lost lately.
+ */
+u32 pflow_queue_lost_step(struct pflow_losses *losses, u32 lost, u32 polled, u32 elapsed_us)
+{
+	lost = min_u32(lost, COUNTED_MOST);
+	losses->arrived = count_decayed(losses->arrived, elapsed_us, QUEUE_WINDOW_US) +
+			  ((lost + min_u32(polled, COUNTED_MOST)) << POINT);
+	losses->lost = count_decayed(losses->lost, elapsed_us, QUEUE_WINDOW_US) + (lost << POINT);
+	return min_u32(div_u64((u64)losses->lost * PFLOW_ONE, max_u32(losses->arrived, 1)),
+		       PFLOW_ONE);
 }
 
 /**

@@ -21,6 +21,25 @@
 #define PFLOW_KEPT_FROM		(PFLOW_ONE / 16)	/* who waits less does not want for CPU */
 #define PFLOW_AWAKE		(PFLOW_ONE / 3)	/* who is awake for less is slow by itself */
 
+/* What became of a packet that was looked at; indexes the counters. */
+enum filter_outcome {
+	FILTER_DROP_OVERLOAD = PFLOW_DROP_OVERLOAD,
+	FILTER_DROP_HARM = PFLOW_DROP_HARM,
+	FILTER_DROP_FULL = PFLOW_DROP_FULL,
+	FILTER_PASS,			/* judged, and let through */
+	FILTER_PASS_EXEMPT,
+	FILTER_PASS_OTHER_PROTOCOL,	/* condition A */
+	FILTER_PASS_NOT_HOST,		/* broadcast, multicast */
+	FILTER_PASS_FORWARDED,		/* another host's, or not known to be this one's */
+	FILTER_PASS_NOT_PLAIN,		/* fragment, IP options, bridged, malformed, IPVS */
+	FILTER_PASS_NO_RECEIVER,
+	FILTER_PASS_KERNEL_SOCKET,	/* a tunnel's */
+	FILTER_PASS_UNTRACKED,
+	FILTER_PASS_TRACED,		/* to see where it ends */
+	FILTER_PASS_BEFORE,		/* judged already, in another namespace */
+	FILTER_OUTCOMES,
+};
+
 /**
  * struct pflow_cut - how far shedding reaches up the order of receivers
  * @level: receivers below are held at the floor
@@ -50,6 +69,10 @@ struct pflow_losses {
  * @packet_ns: how long the CPU takes for a packet of it while it stands, a decaying mean; 0: it
  *	was not seen to stand yet
  * @unshed_ns: the same when nobody was shed
+ * @most_ns: the same while all are shed that can be, a slower mean
+ * @less_ns: the same while half a step less was shed, or still less
+ * @less_us: for how long that has been so no more, microseconds
+ * @doubted: it is not known that the last step makes packets cheaper
  * @served: packets/s of the most important receivers served here, a decaying mean
  * @served_most: the most that was lately, while others are shed; 0: not known
  *
@@ -58,6 +81,10 @@ struct pflow_losses {
 struct pflow_queue {
 	u32 packet_ns;
 	u32 unshed_ns;
+	u32 most_ns;
+	u32 less_ns;
+	u32 less_us;
+	bool doubted;
 	u32 served;
 	u32 served_most;
 };
@@ -72,6 +99,7 @@ struct pflow_queue {
  * @reach: how far the cut reaches, see pflow_cut_reach()
  * @most: how far it may reach for those receivers
  * @elapsed_us: length of the interval, microseconds
+ * @asking: its last step was taken back, to find out whether it helps
  */
 struct pflow_queue_tick {
 	u32 standing;
@@ -82,6 +110,7 @@ struct pflow_queue_tick {
 	u32 reach;
 	u32 most;
 	u32 elapsed_us;
+	bool asking;
 };
 
 /**
@@ -101,7 +130,9 @@ struct pflow_cut pflow_cut_at(u32 reach, const u16 *levels, unsigned int nr_leve
 u32 pflow_cut_most(const u16 *levels, unsigned int nr_levels);
 u32 pflow_stood_step(u32 stood_us, bool stands, u32 elapsed_us);
 bool pflow_stood_long(u32 stood_us);
+u32 pflow_queue_lost_step(struct pflow_losses *losses, u32 lost, u32 polled, u32 elapsed_us);
 u32 pflow_queue_step(struct pflow_queue *queue, const struct pflow_queue_tick *tick);
+bool pflow_looked_in_vain(enum filter_outcome outcome);
 bool pflow_worth(u64 dropped, u64 passed);
 u32 pflow_floor(u32 floor, u32 percent, u32 weight, u32 weights, u32 packet_ns);
 u32 pflow_keep(u32 share, u32 rate, u32 top_rate, u32 floor);

@@ -13,34 +13,46 @@
  * @standing_ns: pflow_load.standing_ns at the last tick
  * @lost: pflow_load.lost at the last tick
  * @lost_at: stamp of when it last rose; 0 for not lately
+ * @losses: what it lost lately
  * @seen: 0..65536, share of the last tick for which it was seen to stand
  * @stood_us: how long it has stood, see pflow_stood_step()
+ * @asking: the last step of shedding was taken back, to find out whether it helps
  * @known: what shedding has made of it so far
  */
 struct queue {
 	u64 standing_ns;
 	u32 lost;
 	u32 lost_at;
+	struct pflow_losses losses;
 	u32 seen;
 	u32 stood_us;
+	bool asking;
 	struct pflow_queue known;
 };
 
-/* A loss counts until the estimator has looked again. */
-static u32 queue_stands(struct queue *queue, const struct pflow_load *load, u32 elapsed_us)
+/*
+ * A loss counts until the estimator has looked again, by how much was lost. Where the CPU has time
+ * to spare it was a burst that did not fit, and no shedding would have made it fit.
+ */
+static u32 queue_stands(struct queue *queue, const struct pflow_load *load,
+			const struct usage *usage, bool idle, u32 elapsed_us)
 {
 	u64 standing_ns = READ_ONCE(load->standing_ns);
 	u32 lost = READ_ONCE(load->lost);
-	u32 now = jiffies;
+	u32 share = pflow_queue_lost_step(&queue->losses, lost - queue->lost, usage->polled,
+					  elapsed_us);
 
 	queue->seen = time_share_of(standing_ns - queue->standing_ns, elapsed_us);
 	if (lost != queue->lost)
-		queue->lost_at = pflow_stamp(now);
-	else if (queue->lost_at && time_after32(now, queue->lost_at + LOST_FOR))
+		queue->lost_at = pflow_stamp_now();
+	else if (!pflow_within(queue->lost_at, LOST_FOR))
 		queue->lost_at = 0;
 	queue->standing_ns = standing_ns;
 	queue->lost = lost;
-	return queue->lost_at ? PFLOW_ONE : queue->seen;
+	if (!queue->lost_at || idle)
+		return queue->seen;
+	share = min_t(u64, (u64)share * STOOD_BEARABLE / LOSS_BEARABLE, PFLOW_ONE);
+	return max(queue->seen, share);
 }
 
 static u32 queue_harm(struct queue *queue, const struct usage *usage, const struct order *order,
@@ -55,6 +67,7 @@ static u32 queue_harm(struct queue *queue, const struct usage *usage, const stru
 		.reach = pflow_cut_reach(cut, order->level, order->n),
 		.most = order_most_below(order, level_beneath(level)),
 		.elapsed_us = elapsed_us,
+		.asking = queue->asking,
 	};
 
 	return pflow_queue_step(&queue->known, &seen);

@@ -313,7 +313,7 @@ static void trails_changed(void)
 static bool trails_any(void)
 {
 	smp_mb();	/* pairs with trails_awaited() */
-	return !time_after32((u32)jiffies, READ_ONCE(trails_until));
+	return pflow_ahead(READ_ONCE(trails_until), TRAIL_LASTS);
 }
 
 /**

@@ -76,7 +76,7 @@ static bool wire_matches(const struct wire *wire, const struct wire_key *key)
  */
 static bool filter_places_used(void)
 {
-	return !time_after32((u32)jiffies, READ_ONCE(places_until));
+	return pflow_ahead(READ_ONCE(places_until), PLACES_LAST);
 }
 
 static void places_note_use(void)

@@ -6,14 +6,125 @@
  * The sum of what is granted is changed under grants_lock alone, and so is each size: it is
  * exact. Here too the table is told whether a buffer can still grow.
  *
+ * The same is added up by user. One may have all of the budget, but of more than half only what no
+ * other user waits for who has less. Users are kept by a hash that nobody can foretell: two that
+ * meet count as one, and get less than they might, never more.
+ *
  * Context: under grants_lock, unless said otherwise.
  */
+#include <linux/jhash.h>
+#include <linux/random.h>
+
 #include "mm.h"
 
 #define REFUSED_FOR	(HZ / 50)
+#define WAITED_FOR	HZ
 
 struct grant_counts grant_counts;
 DEFINE_PER_CPU(unsigned long, grants_not_pooled);	/* refused as the pool was empty */
+
+static u64 granted_to[GRANT_USERS];
+static u32 users_seed;
+
+/* Who waited last, of those who have less than half. */
+static u8 waits_user;
+static u32 waits_at;	/* stamp */
+
+/**
+ * grants_users_setup() - begin anew
+ *
+ * Context: process; there is no grant.
+ */
+void grants_users_setup(void)
+{
+	memset(granted_to, 0, sizeof(granted_to));
+	users_seed = get_random_u32();
+	waits_at = 0;
+}
+
+/**
+ * grant_user() - whose is a socket?
+ * @sk: it
+ * @entry: its entry in the table
+ *
+ * Context: RCU read side. Return: 0..%GRANT_USERS - 1.
+ */
+u8 grant_user(const struct sock *sk, const struct pflow_sock *entry)
+{
+	return jhash_1word(pflow_sock_user(entry, sk), users_seed) % GRANT_USERS;
+}
+
+/**
+ * grants_excess() - how much a user has beyond half of the budget
+ * @user: grant_user()
+ *
+ * Context: under grants_lock. Return: bytes; less than 0 is what is left of the half.
+ */
+s64 grants_excess(u8 user)
+{
+	lockdep_assert_held(&grants_lock);
+	return granted_to[user] - mm_budget() / 2;
+}
+
+/**
+ * grants_find_greedy() - who has more than half?
+ *
+ * Context: under grants_lock. Return: the user, or -1: there is one at most.
+ */
+int grants_find_greedy(void)
+{
+	unsigned int user;
+
+	lockdep_assert_held(&grants_lock);
+	for (user = 0; user < GRANT_USERS; user++)
+		if (grants_excess(user) > 0)
+			return user;
+	return -1;
+}
+
+/**
+ * grant_waits() - a buffer has to wait for room
+ * @grant: of the socket
+ *
+ * Context: under grants_lock.
+ */
+void grant_waits(const struct mm_grant *grant)
+{
+	lockdep_assert_held(&grants_lock);
+	if (grants_excess(grant->user) >= 0)
+		return;
+	waits_user = grant->user;
+	waits_at = pflow_stamp_now();
+}
+
+/**
+ * grant_left() - what is left of the budget to a user
+ * @grant: of its socket
+ *
+ * Context: under grants_lock. Return: bytes; less than 0 where it has too much.
+ */
+s64 grant_left(const struct mm_grant *grant)
+{
+	lockdep_assert_held(&grants_lock);
+	if (waits_user == grant->user || !pflow_within(waits_at, WAITED_FOR))
+		return grants_left();
+	return min(grants_left(), -grants_excess(grant->user));
+}
+
+/**
+ * grant_charge() - add to what is granted
+ * @grant: to whom
+ * @bytes: how much; less than 0 to take away
+ *
+ * Context: under grants_lock.
+ */
+void grant_charge(const struct mm_grant *grant, s64 bytes)
+{
+	lockdep_assert_held(&grants_lock);
+	grant_counts.granted += bytes;
+	granted_to[grant->user] += bytes;
+	grant_counts.peak = max(grant_counts.peak, grant_counts.granted);
+}
 
 /**
  * grants_left() - what is left of the budget
@@ -40,9 +151,11 @@ bool grant_resize(struct mm_grant *grant, u32 to)
 	to = size_set(grant, to);
 	if (!to)
 		return false;
-	grant_counts.granted = grant_counts.granted + to - grant->size;
-	grant_counts.peak = max(grant_counts.peak, grant_counts.granted);
+	grant_charge(grant, (s64)to - grant->size);
 	grant_counts.grown += to > grant->size;
+	/* Who was at its limit is below it now. */
+	if (to < grant->size)
+		WRITE_ONCE(grant->retry, (u32)jiffies);
 	grant->stuck = false;
 	WRITE_ONCE(grant->size, to);
 	grant_set_threshold(grant);

@@ -124,6 +124,9 @@ static void grant_attend(struct mm_grant *grant, void *data)
 	most = size_most(grant, grant->rank);
 	if (most < grant->size)
 		grant_give(grant, most, GIVEN_LIMIT);
+	most = size_most_by_memory(grant);
+	if (most < grant->size)
+		grant_give(grant, most, GIVEN_MEMORY);
 	rolled = grant_roll_period(grant, &needed);
 	/* Room did not help it. What waits stays. */
 	if (grant_stands(grant))
@@ -156,6 +159,7 @@ void grants_attend(void)
 	struct mm_grant *grant, *next;
 	unsigned int chain;
 
+	size_look_at_memory();
 	for (grant = grant_next(NULL, &chain); grant; grant = next) {
 		bool ended = false;
 

@@ -94,6 +94,7 @@ struct mm_grant *grant_begin(struct sock *sk, const struct pflow_sock *entry)
 	WRITE_ONCE(pool_size, pool_size - 1);
 	grant->sk = sk;
 	grant->udp = entry->protocol == IPPROTO_UDP;
+	grant->user = grant_user(sk, entry);
 	grant->locked = size_flagged(sk);
 	grant->own = READ_ONCE(sk->sk_rcvbuf);
 	grant->size = grant->own;
@@ -118,19 +119,20 @@ void grant_forget(struct mm_grant *grant, enum mm_given why)
 {
 	lockdep_assert_held(&grants_lock);
 	grant_grows(grant, false);
-	grant_counts.granted -= grant->size - grant->own;
+	grant_charge(grant, (s64)grant->own - grant->size);
 	grant_counts.given[why] += grant->size != grant->own;
 	hlist_del_rcu(&grant->node);
 	WRITE_ONCE(grant_counts.number, grant_counts.number - 1);
 }
 
 /**
- * grants_setup() - fill the pool
+ * grants_setup() - fill the pool, and begin the account
  *
  * Context: process, may sleep. Return: 0 or -ENOMEM.
  */
 int grants_setup(void)
 {
+	grants_users_setup();
 	grants_refill(GFP_KERNEL);
 	return pool_size ? 0 : -ENOMEM;
 }

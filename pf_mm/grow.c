@@ -14,6 +14,8 @@
 
 #include "mm.h"
 
+#define AT_LIMIT_FOR	max(HZ / 10, 1)	/* who can have no more is not looked at again so soon */
+
 static struct mm_grant *grant_begin_from_pool(struct sock *sk, const struct pflow_sock *entry)
 {
 	struct mm_grant *grant = grant_begin(sk, entry);
@@ -63,6 +65,7 @@ static void grant_grow(struct mm_grant *grant, const struct pflow_sock *entry)
 	to = pflow_size_grown(grant->size, most, READ_ONCE(grant->rate),
 			      READ_ONCE(grants_relief_us));
 	if (to <= grant->size) {
+		WRITE_ONCE(grant->retry, (u32)jiffies + AT_LIMIT_FOR);
 		grant_grows(grant, false);
 	} else if (grant_is_clamped(grant)) {
 		grant_refused(grant, REFUSED_CLAMP);
@@ -70,7 +73,8 @@ static void grant_grow(struct mm_grant *grant, const struct pflow_sock *entry)
 		grant_refused(grant, REFUSED_STANDING);
 	} else if (!size_memory_for(sk, to - grant->size)) {
 		grant_refused(grant, REFUSED_MEMORY);
-	} else if (to - grant->size > grants_left()) {
+	} else if (to - grant->size > grant_left(grant)) {
+		grant_waits(grant);
 		grant->wanted_ns = local_clock();
 		WRITE_ONCE(grant->wanted, to);
 		grant_grows(grant, true);

@@ -107,9 +107,8 @@ static void on_tcp_read(void *unused, struct sock *sk)
 {
 	const struct net *net = sock_net(sk);
 
-	if (sk->sk_rcvbuf < READ_ONCE(net->ipv4.sysctl_tcp_rmem[2]) ||
-	    !READ_ONCE(net->ipv4.sysctl_tcp_moderate_rcvbuf) ||
-	    !mm_knob(MM_KNOB_BUDGET) || size_locked(sk) || tcp_ended(sk))
+	if (sk->sk_rcvbuf < READ_ONCE(net->ipv4.sysctl_tcp_rmem[2]) || !size_tcp_may_grow(net) ||
+	    !READ_ONCE(net->ipv4.sysctl_tcp_moderate_rcvbuf) || size_locked(sk) || tcp_ended(sk))
 		return;
 	grant_fills(sk, 1);
 }

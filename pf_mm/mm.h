@@ -51,6 +51,7 @@ enum mm_given {
 	GIVEN_CLOSED,
 	GIVEN_CHANGED,
 	GIVEN_LIMIT,
+	GIVEN_MEMORY,
 	GIVEN_STANDING,
 	GIVEN_RECLAIMED,
 	GIVEN_EXEMPT,
@@ -78,6 +79,7 @@ enum mm_refusal {
  * @observed: it would have grown, but for mode=observe
  * @stuck: it cannot grow for another reason than the budget, or so it was when last tried
  * @rank: of its receiver, when last looked at
+ * @user: whose it was when the grant began, grant_user()
  * @own: its size without us, bytes
  * @size: its size as we left it
  * @goal: the size that it is to have; of TCP what is promised may still need more
@@ -114,6 +116,7 @@ struct mm_grant {
 	bool observed;
 	bool stuck;
 	u8 rank;
+	u8 user;
 	u32 own;
 	u32 size;
 	u32 goal;
@@ -178,6 +181,9 @@ u32 size_used(const struct mm_grant *grant);
 u32 size_most_of_rank(u8 protocol, u8 rank);
 u32 size_most(const struct mm_grant *grant, u8 rank);
 bool size_memory_for(const struct sock *sk, u32 bytes);
+void size_look_at_memory(void);
+u32 size_most_by_memory(const struct mm_grant *grant);
+bool size_tcp_may_grow(const struct net *net);
 
 /* measure.c */
 extern u32 grants_relief_us;
@@ -192,6 +198,15 @@ void grant_relieved(struct mm_grant *grant);
 extern struct grant_counts grant_counts;	/* changed under grants_lock */
 DECLARE_PER_CPU(unsigned long, grants_not_pooled);
 
+#define GRANT_USERS	256
+
+void grants_users_setup(void);
+u8 grant_user(const struct sock *sk, const struct pflow_sock *entry);
+s64 grants_excess(u8 user);
+int grants_find_greedy(void);
+void grant_waits(const struct mm_grant *grant);
+s64 grant_left(const struct mm_grant *grant);
+void grant_charge(const struct mm_grant *grant, s64 bytes);
 s64 grants_left(void);
 bool grant_resize(struct mm_grant *grant, u32 to);
 void grant_give(struct mm_grant *grant, u32 to, enum mm_given why);

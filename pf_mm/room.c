@@ -33,6 +33,7 @@ struct taking {
 /* The keeper's own, of each rank: bytes that can be taken, and whether anybody waits. */
 static u64 to_take[TAKES][PFLOW_RANKS];
 static bool waiting[PFLOW_RANKS];
+static int greedy;	/* the user who has more than half, or -1 */
 
 /* Of whom this is asked may be changing; what it gives is looked at again under the locks. */
 static u32 grant_unused(const struct mm_grant *grant)
@@ -64,6 +65,17 @@ static s64 budget_left(void)
 	return bytes;
 }
 
+static s64 user_excess(u8 user)
+{
+	unsigned long irq;
+	s64 bytes;
+
+	raw_spin_lock_irqsave(&grants_lock, irq);
+	bytes = grants_excess(user);
+	raw_spin_unlock_irqrestore(&grants_lock, irq);
+	return bytes;
+}
+
 /**
  * room_survey() - one look at all: what can be had from whom, and who waits
  *
@@ -73,7 +85,11 @@ void room_survey(void)
 {
 	struct mm_grant *grant;
 	unsigned int chain, take;
+	unsigned long irq;
 
+	raw_spin_lock_irqsave(&grants_lock, irq);
+	greedy = grants_find_greedy();
+	raw_spin_unlock_irqrestore(&grants_lock, irq);
 	memset(to_take, 0, sizeof(to_take));
 	memset(waiting, 0, sizeof(waiting));
 	for (grant = grant_next(NULL, &chain); grant; grant = grant_next(grant, &chain)) {
@@ -149,7 +165,7 @@ static u32 grant_least_step(const struct mm_grant *grant)
 static void grant_relieve(struct mm_grant *grant, void *data)
 {
 	u32 most = size_most(grant, grant->rank);
-	s64 to = min_t(s64, min(grant->wanted, most), grant->size + grants_left());
+	s64 to = min_t(s64, min(grant->wanted, most), grant->size + grant_left(grant));
 
 	lockdep_assert_held(&grants_lock);
 	if (!grant->wanted)
@@ -167,6 +183,31 @@ static void grant_relieve(struct mm_grant *grant, void *data)
 		if (grant_resize(grant, to))
 			grant_grows(grant, to < most);
 	}
+}
+
+/* Take back from equals whose user has more than half, as far as that goes beyond it. */
+static void room_take_greedy(const struct mm_grant *wants, enum take take, s64 wanted)
+{
+	struct taking taking = { .take = take };
+	struct mm_grant *grant;
+	unsigned int chain;
+
+	for (grant = grant_next(NULL, &chain); grant; grant = grant_next(grant, &chain)) {
+		s64 has = budget_left(), excess = user_excess(greedy);
+
+		if (has >= wanted || excess <= 0)
+			return;
+		if (grant->user != greedy || READ_ONCE(grant->rank) != wants->rank ||
+		    !grant_takeable(grant, take))
+			continue;
+		taking.missing = min(wanted - has, excess);
+		grant_with_socket(grant, grant_take_back, &taking);
+	}
+}
+
+static bool grant_may_take_greedy(const struct mm_grant *grant)
+{
+	return greedy >= 0 && grant->user != greedy;
 }
 
 /*
@@ -192,7 +233,11 @@ static bool room_look_for(const struct mm_grant *grant)
 		room_take_below(grant->rank, take, missing);
 		looked = true;
 	}
-	return looked;
+	if (has >= missing || !grant_may_take_greedy(grant))
+		return looked;
+	for (take = TAKE_UNUSED; take <= TAKE_USED; take++)
+		room_take_greedy(grant, take, missing);
+	return true;
 }
 
 /* Give one what it waits for, or what there is of it. Return: whether it was looked for. */
@@ -253,7 +298,8 @@ void room_keep_budget(void)
 static void grant_tell_grows(struct mm_grant *grant, void *data)
 {
 	const unsigned int *giver = data;
-	bool room = grants_left() >= grant_least_step(grant) || *giver < grant->rank;
+	bool room = grant_left(grant) >= grant_least_step(grant) || *giver < grant->rank ||
+		    grant_may_take_greedy(grant);
 	bool may = mm_knob(MM_KNOB_MODE) == MM_MODE_ENFORCE && !grant->stuck;
 
 	lockdep_assert_held(&grants_lock);

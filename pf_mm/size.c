@@ -15,6 +15,7 @@
  */
 #include <linux/cgroup.h>
 #include <linux/memcontrol.h>
+#include <linux/mm.h>
 #include <linux/page_counter.h>
 #include <net/tcp.h>
 #include <net/udp.h>
@@ -183,6 +184,20 @@ static u32 size_sbmax(u8 rank)
 }
 
 /**
+ * size_tcp_may_grow() - may any TCP buffer become larger than autotuning makes it?
+ * @net: its namespace
+ *
+ * By default none may: then none is looked at, and no grant begins for a stream.
+ *
+ * Context: any. Return: whether one of the highest rank may.
+ */
+bool size_tcp_may_grow(const struct net *net)
+{
+	return mm_knob(MM_KNOB_BUDGET) &&
+	       size_sbmax(PFLOW_RANK_RT_BASE) > (u32)READ_ONCE(net->ipv4.sysctl_tcp_rmem[2]);
+}
+
+/**
  * size_most_of_rank() - how large a buffer of a receiver of this rank may become (SBmax)
  * @protocol: of its socket
  * @rank: its own
@@ -253,6 +268,41 @@ static u64 size_cgroup_left(const struct sock *sk)
 	return left;
 }
 
+#define MEMORY_SHORT	32	/* of all: less is little */
+
+static bool memory_short;	/* of the machine; the keeper's word */
+
+/**
+ * size_look_at_memory() - see how much memory the machine has left
+ *
+ * There is no shrinker that would be asked for it: what is given back are no pages, only the
+ * permission to take some.
+ *
+ * Context: the keeper.
+ */
+void size_look_at_memory(void)
+{
+	WRITE_ONCE(memory_short, si_mem_available() < (long)(totalram_pages() / MEMORY_SHORT));
+}
+
+/**
+ * size_most_by_memory() - how large a buffer may stay by the memory that is left
+ * @grant: of the socket
+ *
+ * What waits in it may be joined by half of what the limits of the socket's control groups leave.
+ * Each step that it grows by is a quarter of that at most, so it is not soon taken back.
+ *
+ * Context: any; of a TCP socket under its lock. Return: bytes.
+ */
+u32 size_most_by_memory(const struct mm_grant *grant)
+{
+	u64 left = size_cgroup_left(grant->sk);
+
+	if (READ_ONCE(memory_short))
+		return grant->own;
+	return min_t(u64, size_used(grant) + left / 2, U32_MAX);
+}
+
 /**
  * size_memory_for() - may so much more be queued, as far as can be seen?
  * @sk: the socket, which the caller holds
@@ -271,6 +321,8 @@ bool size_memory_for(const struct sock *sk, u32 bytes)
 	unsigned int limit = prot->memory_pressure ? 1 : 0;
 	long pages = DIV_ROUND_UP(bytes, PAGE_SIZE);
 
+	if (READ_ONCE(memory_short))
+		return false;
 	if (prot->memory_allocated && prot->sysctl_mem &&
 	    atomic_long_read(prot->memory_allocated) + pages > READ_ONCE(prot->sysctl_mem[limit]))
 		return false;

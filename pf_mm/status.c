@@ -13,6 +13,7 @@ static const char * const given_names[GIVEN] = {
 	[GIVEN_CLOSED] = "closed",
 	[GIVEN_CHANGED] = "changed",
 	[GIVEN_LIMIT] = "limit",
+	[GIVEN_MEMORY] = "memory",
 	[GIVEN_STANDING] = "standing",
 	[GIVEN_RECLAIMED] = "reclaimed",
 	[GIVEN_EXEMPT] = "exempt",

@@ -14,7 +14,7 @@
 #include "slots.h"
 #include "trace.h"
 
-#define SLOTS_SPARE	8	/* ghosts make room below that */
+#define SLOTS_SPARE	(SLOTS / 2)	/* ghosts make room below that, see slot_find_free() */
 #define TICK_IDLE_MS	250	/* only ghosts are left */
 #define GHOST_FOR	(10 * HZ)
 #define GHOST_LEAST	HZ		/* even if room is wanted */
@@ -108,8 +108,19 @@ static bool slot_boost_barred(const struct slot *slot)
 
 static bool slot_budget_spent(struct slot *slot, int cpu)
 {
+	struct asker asker = { .user = slot->user, .rank = slot->rank, .cpu = cpu };
+
 	slot->spent_cpu = cpu;
-	return share_left(cpu) < share_of_others(slot->rank, cpu);
+	return share_spent(&asker, 0);
+}
+
+/* Where it was moved to while raised it may be moved to again. */
+static bool slot_in_the_way(struct slot *slot, int cpu)
+{
+	if (!elect_outranked(slot->boost.task, slot->rank, slot->met))
+		return false;
+	slot->met |= elect_met(cpu);
+	return true;
 }
 
 /* Has this boost a reason to end? */
@@ -134,7 +145,7 @@ static bool slot_boost_ends(struct slot *slot, enum boost_end *end)
 		*end = END_CAP;
 	else if (time_after32((u32)jiffies, slot->until))
 		*end = END_EXPIRED;
-	else if (elect_outranked(task, slot->rank))
+	else if (slot_in_the_way(slot, cpu))
 		*end = END_DISPLACED;
 	else if (slot_boost_too_weak(slot))
 		*end = END_WEAK;
@@ -236,7 +247,7 @@ static void slot_reorder(struct slot *slot)
 
 	if (!by_rr && boost->lever != LEVER_NICE)
 		return;
-	field_gather(&others, slot);
+	field_gather(&others, slot, slot->home);
 	degree = by_rr ? slot_rr_priority(slot) : field_levels(&others, slot->rank);
 	if (degree == (by_rr ? boost->priority : boost->levels) ||
 	    !time_after32((u32)jiffies, slot->ordered +
@@ -300,25 +311,54 @@ static void slot_restore(struct slot *slot)
 	raw_spin_unlock_irqrestore(&slots_lock, irq);
 }
 
-/* The oldest ghost makes room where there is little, if it is not too young. */
-static void ghosts_put(void)
+/* How many slots its user has. */
+static unsigned int slot_siblings(const struct slot *slot)
 {
-	const struct slot *oldest = NULL;
-	unsigned int spare = 0, i;
+	unsigned int number = 0, i;
+
+	for (i = 0; i < SLOTS; i++)
+		number += slots[i].state != SLOT_FREE && slots[i].user == slot->user;
+	return number;
+}
+
+/* Who makes room: the oldest ghost of the user who has most slots. */
+static const struct slot *ghosts_find_last(void)
+{
+	const struct slot *last = NULL;
+	unsigned int most = 0, i;
 
 	for (i = 0; i < SLOTS; i++) {
-		spare += slots[i].state == SLOT_FREE;
-		if (slots[i].state == SLOT_GHOST &&
-		    (!oldest || time_before32(slots[i].changed, oldest->changed)))
-			oldest = &slots[i];
+		unsigned int siblings;
+
+		if (slots[i].state != SLOT_GHOST)
+			continue;
+		siblings = slot_siblings(&slots[i]);
+		if (siblings < most ||
+		    (last && siblings == most && !time_before32(slots[i].changed, last->changed)))
+			continue;
+		most = siblings;
+		last = &slots[i];
 	}
+	return last;
+}
+
+/* Ghosts go when they are old; where there is little room one goes sooner, if not too young. */
+static void ghosts_put(void)
+{
+	const struct slot *last = NULL;
+	unsigned int spare = 0, i;
+
+	for (i = 0; i < SLOTS; i++)
+		spare += slots[i].state == SLOT_FREE;
+	if (spare <= SLOTS_SPARE)
+		last = ghosts_find_last();
 	for (i = 0; i < SLOTS; i++) {
 		u32 age = (u32)jiffies - slots[i].changed;
 
 		if (slots[i].state == SLOT_GHOST &&
 		    (task_flags(slots[i].boost.task) & PF_EXITING ||
 		     age > max_t(u32, GHOST_FOR, trial_memory(&slots[i])) ||
-		     (&slots[i] == oldest && spare < SLOTS_SPARE && age > GHOST_LEAST)))
+		     (&slots[i] == last && age > GHOST_LEAST)))
 			slot_put(&slots[i]);
 	}
 }
@@ -329,13 +369,14 @@ static void boost_tick(struct kthread_work *work)
 	u32 elapsed_us = min_t(u64, div_u64(now - tick_at_ns, NSEC_PER_USEC), USEC_PER_SEC);
 	unsigned int used = 0, busy = 0, i;
 	unsigned long irq;
-	s32 left;
+	s32 left, purse;
 
 	pflow_step_aside();
 	tick_at_ns = now;
 	pflow_threads_sample();
 	raw_spin_lock_irqsave(&slots_lock, irq);
 	slots_account(elapsed_us);
+	purse = share_settle_purses(elapsed_us);
 	raw_spin_unlock_irqrestore(&slots_lock, irq);
 	left = share_settle(elapsed_us);
 
@@ -369,7 +410,7 @@ static void boost_tick(struct kthread_work *work)
 			slots[i].asking;
 	}
 	/* A budget fills even if nobody is left, and soon: somebody may wait for it. */
-	busy += left < share_part(100);
+	busy += min(left, purse) < share_part(100);
 	if ((used || busy) && !stopping)
 		hrtimer_start(&tick_timer, ms_to_ktime(busy ? TICK_MS : TICK_IDLE_MS),
 			      HRTIMER_MODE_REL_HARD);

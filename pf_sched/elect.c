@@ -20,20 +20,27 @@
 #define BUSY		(PFLOW_ONE / 2)		/* who does for less can spare some of its CPU */
 #define UNSERVED_FOR	HZ			/* who reads nothing for longer does not want to */
 #define UNSERVED_SEEN	max(HZ / 10, 1)
+#define UNSERVED_AGAIN	(10 * HZ)
 
 /**
  * struct unserved - a socket that fills, and nobody is seen receiving there
  * @sk: it; compared, never followed
+ * @user: whose it is, pflow_sock_user()
  * @rank: of who holds it
- * @since: stamp of when that was found first
- * @at: the same when it was found last
+ * @begun: stamp of when it was found first of a socket of this user
+ * @since: the same of this socket, and earlier by as long as others of the user counted
+ * @at: stamp of when it was found last
  *
  * Its receiver may be kept from the CPU, and so was never seen. By the CPU on which its packets
- * arrive; under slots_lock.
+ * arrive; under slots_lock. All sockets of one user together count for %UNSERVED_FOR in
+ * %UNSERVED_AGAIN: who opens one such socket after the other would otherwise keep others from being
+ * raised.
  */
 struct unserved {
 	const struct sock *sk;
+	u32 user;
 	u8 rank;
+	u32 begun;
 	u32 since;
 	u32 at;
 };
@@ -58,7 +65,7 @@ u32 elect_hold_until(void)
 static struct task_struct *entry_receiver(const struct pflow_sock *entry)
 {
 	bool lately = READ_ONCE(entry->learnt) == PFLOW_RECEIVES &&
-		      time_before32((u32)jiffies, READ_ONCE(entry->last_received) + RECEIVED_FOR);
+		      pflow_recent(READ_ONCE(entry->last_received), RECEIVED_FOR);
 	struct task_struct *task;
 
 	if (!lately)
@@ -78,17 +85,26 @@ static bool unserved_counts(const struct unserved *unserved)
 	       pflow_within(unserved->since, UNSERVED_FOR);
 }
 
-/* Of several the most important counts. */
-static void unserved_note(const struct sock *sk, u8 rank)
+/* Of several the most important counts. Under RCU. */
+static void unserved_note(const struct sock *sk, const struct pflow_sock *entry)
 {
 	struct unserved *here = this_cpu_ptr(&unserved);
+	u8 rank = READ_ONCE(entry->rank);
 
 	lockdep_assert_held(&slots_lock);
 	if (here->sk != sk) {
+		u32 user = pflow_sock_user(entry, sk);
+
 		if (unserved_counts(here) && here->rank >= rank)
 			return;
+		if (here->user == user && pflow_within(here->begun, UNSERVED_AGAIN)) {
+			here->since = pflow_stamp((u32)jiffies - (here->at - here->since));
+		} else {
+			here->begun = pflow_stamp_now();
+			here->since = here->begun;
+		}
+		here->user = user;
 		here->sk = sk;
-		here->since = pflow_stamp_now();
 	}
 	here->rank = rank;
 	here->at = pflow_stamp_now();
@@ -113,30 +129,46 @@ static bool thread_is_helped(pid_t pid)
 	return false;
 }
 
+/**
+ * elect_met() - a CPU in the set of those where a thread was in somebody's way
+ * @cpu: it
+ *
+ * Context: any. Return: its bit; CPUs whose numbers differ by 64 share one.
+ */
+u64 elect_met(int cpu)
+{
+	return BIT_ULL(cpu % BITS_PER_LONG_LONG);
+}
+
 /* Is it harmed if a thread that is raised comes to its CPU? */
-static bool thread_in_the_way(const struct pflow_thread *other, const struct task_struct *task)
+static bool thread_in_the_way(const struct pflow_thread *other, const struct task_struct *task,
+			      u64 met)
 {
 	unsigned int cpu = READ_ONCE(other->cpu);
 	u32 awake = READ_ONCE(other->run) + READ_ONCE(other->wait);
 
-	return awake > (cpu == task_cpu(task) ? AWAKE : BUSY) &&
-	       cpumask_test_cpu(cpu, &task->cpus_mask);
+	if (cpu == task_cpu(task))
+		return awake > AWAKE;
+	return (met & elect_met(cpu)) && awake > BUSY && cpumask_test_cpu(cpu, &task->cpus_mask);
 }
 
 /**
  * elect_outranked() - does somebody more important have too little where a thread may run?
  * @task: the thread, which is raised or might be
  * @rank: its rank
+ * @met: CPUs where it was in somebody's way, elect_met()
  *
  * That is a receiver that is not raised, or raised and not helped by it. Who is raised runs before
  * all that are not, and takes from all that are. So nobody is raised past the one, nor beside the
- * other. The scheduler moves who is raised to other CPUs, also to one that is taken; there
- * somebody more important counts who needs most of it. Who holds a socket that fills, and was not
- * seen receiving yet, may be kept from it by just those who are raised.
+ * other. The scheduler moves who is raised to other CPUs, also to one that is taken; then the boost
+ * ends, and as long as that is remembered somebody more important counts there who needs most of
+ * it. Without having been moved there a thread is in nobody's way on another CPU: whoever keeps
+ * one busy would otherwise keep all from being raised who might run there. Who holds a socket that
+ * fills, and was not seen receiving yet, may be kept from it by just those who are raised.
  *
  * Context: under slots_lock; the caller holds the task. Return: whether somebody does.
  */
-bool elect_outranked(const struct task_struct *task, u8 rank)
+bool elect_outranked(const struct task_struct *task, u8 rank, u64 met)
 {
 	unsigned int i;
 
@@ -146,7 +178,7 @@ bool elect_outranked(const struct task_struct *task, u8 rank)
 		const struct pflow_thread *other = &pflow_threads[i];
 
 		if (READ_ONCE(other->pid) && READ_ONCE(other->rank) > rank &&
-		    thread_in_the_way(other, task) &&
+		    thread_in_the_way(other, task, met) &&
 		    (pflow_lately(READ_ONCE(other->datagrams_at)) ||
 		     pflow_lately(READ_ONCE(other->streams_at))) &&
 		    !thread_is_helped(READ_ONCE(other->pid)))
@@ -168,18 +200,28 @@ static u32 slot_apart(const struct slot *last)
 	return msecs_to_jiffies(sched_knob(SCHED_KNOB_APART));
 }
 
-/* May this thread be raised, and by what? Under RCU. Return: why not, or -1. */
-static int task_may_be_raised(const struct task_struct *task, u8 rank, const struct slot *last,
-			      enum boost_lever *lever)
+/*
+ * Has the CPU too little left for it? Whose boost ended as the budget was spent waits for a tenth
+ * of it. It may have gone to another CPU meanwhile; raised, it would go back at once to that one.
+ */
+static bool asker_capped(const struct asker *asker, const struct slot *last)
 {
-	bool capped = last && last->end == END_CAP;
-	int cpu = task_cpu(task);
-	s32 left = share_left(cpu);
+	struct asker there = *asker;
 
+	if (!last || last->end != END_CAP)
+		return share_spent(asker, 0);
+	there.cpu = last->spent_cpu;
+	return share_spent(asker, 10) || share_spent(&there, 10);
+}
+
+/* May this thread be raised, and by what? Under RCU. Return: why not, or -1. */
+static int task_may_be_raised(const struct task_struct *task, const struct asker *asker,
+			      const struct slot *last, enum boost_lever *lever)
+{
 	lockdep_assert_held(&slots_lock);
 	if (READ_ONCE(task->policy) != SCHED_NORMAL)
 		return REFUSED_CLASS;
-	if (rank == PFLOW_RANK_RT_BASE)
+	if (asker->rank == PFLOW_RANK_RT_BASE)
 		return REFUSED_TOP;
 	if (boost_exempt(task))
 		return REFUSED_EXEMPT;
@@ -187,19 +229,30 @@ static int task_may_be_raised(const struct task_struct *task, u8 rank, const str
 		return REFUSED_APART;
 	if (last && trial_vain(last))
 		return REFUSED_VAIN;
-	if (elect_outranked(task, rank))
+	if (elect_outranked(task, asker->rank, last ? last->met : 0))
 		return REFUSED_OUTRANKED;
-	/*
-	 * Whose boost ended as the budget was spent waits for a tenth of it. It may have gone to
-	 * another CPU meanwhile; raised, it would go back at once to that one.
-	 */
-	if (capped)
-		left = min(left, share_left(last->spent_cpu));
-	if (left < share_of_others(rank, cpu) + (capped ? share_part(10) : 0))
+	if (asker_capped(asker, last))
 		return REFUSED_CAP;
 	if (lever_choose(task, last && last->boost.weak, lever))
 		return REFUSED_LEVER;
 	return -1;
+}
+
+/* The slot is a thread's from here on. What that took until now is not of its boost. */
+static void slot_take(struct slot *slot, struct task_struct *task, const struct asker *asker)
+{
+	lockdep_assert_held(&slots_lock);
+	/* A ghost's own slot holds its task. */
+	if (slot->boost.task)
+		share_charge(slot);
+	slot->user = asker->user;
+	slot->rank = asker->rank;
+	slot->home = asker->cpu;
+	if (slot->boost.task)
+		return;
+	slot->met = 0;
+	slot->boost = (struct boost){ .task = get_task_struct(task) };
+	share_begin(slot);
 }
 
 static void slot_begin_boost(struct slot *slot, struct task_struct *task,
@@ -207,13 +260,6 @@ static void slot_begin_boost(struct slot *slot, struct task_struct *task,
 			     enum boost_lever lever, const struct field *others)
 {
 	lockdep_assert_held(&slots_lock);
-	/* A ghost's own slot holds its task. What that took until now is not of this boost. */
-	if (slot->boost.task) {
-		share_charge(slot);
-	} else {
-		slot->boost = (struct boost){ .task = get_task_struct(task) };
-		share_begin(slot);
-	}
 	slot->boost.lever = lever;
 	slot->boost.held = 0;
 	slot->cookie = entry->cookie;
@@ -245,14 +291,14 @@ static int elect_receiver(struct pflow_sock *entry, struct sock *sk)
 {
 	struct task_struct *task = entry_receiver(entry);
 	enum boost_lever lever;
+	struct asker asker;
 	struct field others;
 	struct slot *slot;
 	int refusal;
-	u8 rank;
 
 	lockdep_assert_held(&slots_lock);
 	if (!task) {
-		unserved_note(sk, READ_ONCE(entry->rank));
+		unserved_note(sk, entry);
 		return REFUSED_UNKNOWN;
 	}
 	slot = slot_find(task);
@@ -260,23 +306,27 @@ static int elect_receiver(struct pflow_sock *entry, struct sock *sk)
 		slot->also = true;
 		return -1;
 	}
-	rank = pflow_task_rank(task);
-	refusal = task_may_be_raised(task, rank, slot, &lever);
+	asker.user = pflow_task_user(task);
+	asker.rank = pflow_task_rank(task);
+	asker.cpu = task_cpu(task);
+	refusal = task_may_be_raised(task, &asker, slot, &lever);
 	if (refusal >= 0)
 		return refusal;
+	slot = slot ?: slot_find_free(asker.user);
+	field_gather(&others, NULL, asker.cpu);
+	if (boost_stopping() || !slot || !place_for(&others, &asker))
+		return REFUSED_PLACE;
 	if (sched_knob(SCHED_KNOB_MODE) == SCHED_MODE_OBSERVE) {
 		slot_counts.observed++;
 		return -1;
 	}
-	slot = slot ?: slot_find(NULL);
-	field_gather(&others, NULL);
-	if (boost_stopping() || !place_for(&others, rank) || !slot || pflow_rank_pin(task, rank))
+	if (pflow_rank_pin(task, asker.rank))
 		return REFUSED_PLACE;
 	if (!refcount_inc_not_zero(&sk->sk_refcnt)) {
 		pflow_rank_unpin(task);	/* being closed: UDP delivers under RCU alone */
 		return REFUSED_UNKNOWN;
 	}
-	slot->rank = rank;
+	slot_take(slot, task, &asker);
 	slot_begin_boost(slot, task, entry, sk, lever, &others);
 	return -1;
 }
@@ -285,7 +335,8 @@ static int elect_receiver(struct pflow_sock *entry, struct sock *sk)
 static bool refusal_lasts(int refusal)
 {
 	return refusal == REFUSED_OUTRANKED || refusal == REFUSED_VAIN ||
-	       refusal == REFUSED_CLASS || refusal == REFUSED_TOP || refusal == REFUSED_EXEMPT;
+	       refusal == REFUSED_CLASS || refusal == REFUSED_TOP || refusal == REFUSED_EXEMPT ||
+	       refusal == REFUSED_LEVER;
 }
 
 /**

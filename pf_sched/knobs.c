@@ -41,10 +41,10 @@ struct pflow_knob sched_knobs[SCHED_KNOBS] = {
 		"what a thread is raised by; auto takes nice where it counts and a real-time class where sessions or cgroups make it inert; group needs the program packetflow-group running",
 	},
 	[SCHED_KNOB_ELECT] = {
-		.name = "elect", .unit = "threads, 0 for automatic",
+		.name = "elect", .unit = "threads on each CPU, 0 for automatic",
 		.max = PFLOW_ELECT_MOST, .fallback = 2, .value = 2,
 		.help =
-		"how many are raised at a time, the most important first; automatic: more while there is CPU left for them",
+		"how many are raised at a time on each CPU, the most important first, and half of them of one user while another asks; automatic: more while there is CPU left for them",
 	},
 	[SCHED_KNOB_THRESHOLD] = {
 		.name = "threshold", .unit = "percent",
@@ -74,7 +74,7 @@ struct pflow_knob sched_knobs[SCHED_KNOBS] = {
 		.name = "cap", .unit = "percent of a CPU",
 		.min = 1, .max = 95, .fallback = 75, .value = 75,
 		.help =
-		"what raised threads may take together; the rest is left to everybody else",
+		"what raised threads may take together, those of one user half of it while another asks; the rest is left to everybody else",
 	},
 	[SCHED_KNOB_ESCAPE] = {
 		.name = "escape", .unit = "0 or 1", .max = 1, .fallback = 0,
@@ -94,7 +94,7 @@ MODULE_PARM_DESC(mode, "enforce or observe (default enforce)");
 module_param_cb(lever, &pflow_knob_param_ops, &sched_knobs[SCHED_KNOB_LEVER], 0444);
 MODULE_PARM_DESC(lever, "auto, nice, group, deadline or rr (default auto)");
 module_param_cb(elect, &pflow_knob_param_ops, &sched_knobs[SCHED_KNOB_ELECT], 0444);
-MODULE_PARM_DESC(elect, "threads raised at a time, 0 for automatic (default 2)");
+MODULE_PARM_DESC(elect, "threads raised at a time on each CPU, 0 for automatic (default 2)");
 module_param_cb(threshold, &pflow_knob_param_ops, &sched_knobs[SCHED_KNOB_THRESHOLD], 0444);
 MODULE_PARM_DESC(threshold, "percent of the buffer (default 50)");
 module_param_cb(levels, &pflow_knob_param_ops, &sched_knobs[SCHED_KNOB_LEVELS], 0444);

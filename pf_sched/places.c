@@ -1,10 +1,35 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
  * Places: how many are raised at a time, who makes room, and how far each is raised.
+ *
+ * Places are by CPU, of those where threads were elected: what one wants is time of that CPU. A
+ * thread that is moved while it is raised keeps its place, and takes none where it comes to, or
+ * who moves about could take those of all CPUs. One user has half of a CPU's places, and more
+ * only while no other asks. Who is refused asks, for a while; a user that has half is not
+ * served before, or whoever makes room would be followed by the next of the same user.
  */
+#include <linux/percpu.h>
+
 #include "slots.h"
 
 #define ADAPT	HZ	/* between two steps of an automatic number of elected */
+#define ASKS	2	/* users that are remembered; of one it is asked whether there is another */
+#define ASKED_FOR	max(HZ / 10, 1)
+
+/**
+ * struct ask - a user who is refused what another has
+ * @user: pflow_task_user()
+ * @rank: of its thread
+ * @at: stamp of when
+ */
+struct ask {
+	u32 user;
+	u8 rank;
+	u32 at;
+};
+
+/* Under slots_lock. */
+static DEFINE_PER_CPU(struct ask [ASKS], asks);
 
 /* All written under the lock. */
 static bool place_wanted, budget_spent;
@@ -18,6 +43,10 @@ static u32 adapted;		/* jiffies */
  */
 void places_setup(void)
 {
+	int cpu;
+
+	for_each_possible_cpu(cpu)
+		memset(per_cpu_ptr(&asks, cpu), 0, sizeof(asks));
 	place_wanted = false;
 	budget_spent = false;
 	most = 2;
@@ -29,54 +58,134 @@ static unsigned int places_most(void)
 	return sched_knob(SCHED_KNOB_ELECT) ?: READ_ONCE(most);
 }
 
+static bool ask_counts(const struct ask *ask)
+{
+	return pflow_within(ask->at, ASKED_FOR);
+}
+
+/* Below all where it does not count. */
+static int ask_rank(const struct ask *ask)
+{
+	return ask_counts(ask) ? ask->rank : -1;
+}
+
 /**
- * field_gather() - list the elected
+ * ask_note() - a user is refused what another has
+ * @asker: who
+ *
+ * Two are remembered, the most important ones: who asks all the time does not push another out.
+ *
+ * Context: under slots_lock.
+ */
+void ask_note(const struct asker *asker)
+{
+	struct ask *here = *per_cpu_ptr(&asks, asker->cpu), *ask = here;
+	unsigned int i;
+
+	lockdep_assert_held(&slots_lock);
+	for (i = 1; i < ASKS; i++)
+		if (ask_rank(&here[i]) < ask_rank(ask))
+			ask = &here[i];
+	for (i = 0; i < ASKS; i++)
+		if (ask_counts(&here[i]) && here[i].user == asker->user)
+			ask = &here[i];
+	/* The most important of its threads speaks for a user, and equals stay. */
+	if (ask_rank(ask) > asker->rank ||
+	    (ask_rank(ask) == asker->rank && ask->user != asker->user))
+		return;
+	*ask = (struct ask){ .user = asker->user, .rank = asker->rank, .at = pflow_stamp_now() };
+}
+
+/**
+ * ask_of_another() - does another user ask, whose thread is as important or more so?
+ * @asker: who wants to know
+ *
+ * Context: under slots_lock. Return: whether one does, lately.
+ */
+bool ask_of_another(const struct asker *asker)
+{
+	const struct ask *here = *per_cpu_ptr(&asks, asker->cpu);
+	unsigned int i;
+
+	lockdep_assert_held(&slots_lock);
+	for (i = 0; i < ASKS; i++)
+		if (ask_counts(&here[i]) && here[i].user != asker->user &&
+		    here[i].rank >= asker->rank)
+			return true;
+	return false;
+}
+
+/**
+ * field_gather() - list those elected on a CPU
  * @field: to be filled
  * @except: but for this one; may be NULL
+ * @cpu: on which they were elected
  *
  * Context: any; without slots_lock it may be out of date at once.
  */
-void field_gather(struct field *field, const struct slot *except)
+void field_gather(struct field *field, const struct slot *except, int cpu)
 {
 	unsigned int i;
 
 	field->number = 0;
 	for (i = 0; i < SLOTS; i++) {
-		if (!slot_active(&slots[i]) || &slots[i] == except)
+		if (!slot_active(&slots[i]) || &slots[i] == except || slots[i].home != cpu)
 			continue;
-		field->slots[field->number] = &slots[i];
+		field->slots[field->number] = i;
+		field->users[field->number] = slots[i].user;
 		field->ranks[field->number++] = slots[i].rank;
 	}
 }
 
 /**
  * place_for() - is there a place for one more? The paper's N
- * @field: all that are elected
- * @rank: of who wants a place
+ * @field: all that are elected on its CPU
+ * @asker: who wants a place
  *
- * If all are taken, the least important one makes room for the next time, if it is less
- * important than who wants a place. Whoever makes room cannot take the place back.
+ * If all are taken, one makes room for the next time: the least important, if it is less important
+ * than who wants a place; or else one of a user that has more than its half. Whoever makes room
+ * cannot take the place back.
  *
  * Context: under slots_lock. Return: whether there is.
  */
-bool place_for(const struct field *field, u8 rank)
+bool place_for(const struct field *field, const struct asker *asker)
 {
+	unsigned int most = places_most();
+	unsigned int own = pflow_places_of(field->users, field->number, asker->user);
+	bool half = own >= DIV_ROUND_UP(most, 2);
 	struct slot *least;
 	int who;
 
 	lockdep_assert_held(&slots_lock);
-	if (field->number < places_most())
+	if (field->number < most && !(half && ask_of_another(asker)))
 		return true;
 	place_wanted = true;
-	who = pflow_least(field->ranks, field->number, rank);
+	if (field->number < most)
+		return false;
+	if (!half)
+		ask_note(asker);
+	who = pflow_gives_way(field->ranks, field->users, field->number, asker->rank,
+			      half ? field->number : DIV_ROUND_UP(most, 2));
 	if (who < 0)
 		return false;
-	least = field->slots[who];
+	least = &slots[field->slots[who]];
 	if (least->state == SLOT_RAISED) {
 		slot_finish(least, END_DISPLACED);
 		boost_kick();
 	}
 	return false;
+}
+
+/* How many on its CPU come before it, and stay where there are fewer places. */
+static unsigned int slot_place(const struct slot *slot)
+{
+	unsigned int place = 0, i;
+
+	for (i = 0; i < SLOTS; i++)
+		place += slot_active(&slots[i]) && slots[i].home == slot->home &&
+			 (slots[i].rank > slot->rank ||
+			  (slots[i].rank == slot->rank && &slots[i] < slot));
+	return place;
 }
 
 /**
@@ -86,13 +195,12 @@ bool place_for(const struct field *field, u8 rank)
  */
 void places_displace(void)
 {
-	struct field field;
+	unsigned int i;
 
 	lockdep_assert_held(&slots_lock);
-	/* Whoever is elected ranks below U8_MAX. */
-	for (field_gather(&field, NULL); field.number > places_most(); field_gather(&field, NULL))
-		slot_finish(field.slots[pflow_least(field.ranks, field.number, U8_MAX)],
-			    END_DISPLACED);
+	for (i = SLOTS; i--;)
+		if (slot_active(&slots[i]) && slot_place(&slots[i]) >= places_most())
+			slot_finish(&slots[i], END_DISPLACED);
 }
 
 /**

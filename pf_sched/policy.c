@@ -67,6 +67,51 @@ int pflow_least(const u8 *ranks, unsigned int number, u8 rank)
 }
 
 /**
+ * pflow_places_of() - how many places a user has
+ * @users: of the elected
+ * @number: how many
+ * @user: who
+ *
+ * Context: any. Return: how many.
+ */
+unsigned int pflow_places_of(const u32 *users, unsigned int number, u32 user)
+{
+	unsigned int places = 0, i;
+
+	for (i = 0; i < number; i++)
+		places += users[i] == user;
+	return places;
+}
+
+/**
+ * pflow_gives_way() - who of the elected has to make room for another?
+ * @ranks: of the elected
+ * @users: theirs
+ * @number: how many
+ * @rank: of who wants a place
+ * @fair: so many places a user keeps against an equal; @number or more: all
+ *
+ * Whoever is less important, the least first. Or else the least of a user that has more than its
+ * share, if it is no more important: equals of one user leave each other alone.
+ *
+ * Context: any. Return: the index, or -1 for nobody.
+ */
+int pflow_gives_way(const u8 *ranks, const u32 *users, unsigned int number, u8 rank,
+		    unsigned int fair)
+{
+	int who = pflow_least(ranks, number, rank);
+	unsigned int i;
+
+	if (who >= 0)
+		return who;
+	/* Nobody is less important: all that may give way are equals. */
+	for (i = 0; i < number; i++)
+		if (ranks[i] == rank && pflow_places_of(users, number, users[i]) > fair)
+			return i;
+	return -1;
+}
+
+/**
  * pflow_place() - somebody's place among the elected
  * @ranks: of the others
  * @number: how many

@@ -1,8 +1,17 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * The share: the CPU time of raised threads is counted against a budget for each CPU. Ended
- * boosts that are still remembered (ghosts, slots.h) count, too. When the budget is spent boosts
- * end, those of the less important first.
+ * The share: the CPU time of raised threads is counted against a budget for each CPU. When the
+ * budget is spent boosts end, those of the less important first.
+ *
+ * Beside it each user has a purse there. Against this counts as well what its threads take whose
+ * boost has ended and is remembered (ghosts, slots.h): who takes turns at being raised would
+ * otherwise get the raised ones' share and part of the rest, too. A budget of all must not be
+ * charged for that: some threads that were raised once and compute then would spend it, and keep
+ * others from being raised. Nor does it count for who is more important than the ghost. A purse
+ * is filled half as fast while another user is raised there, or asks for what is left.
+ *
+ * A purse has no place of its own: each slot keeps what is in the one of its user, its CPU and its
+ * rank. It lasts as long as any of its slots, and a new slot takes over what the others know.
  */
 #include <linux/percpu.h>
 
@@ -37,34 +46,118 @@ s32 share_part(unsigned int percent)
 	return PFLOW_BUDGET_US / 10000 * sched_knob(SCHED_KNOB_CAP) * percent;
 }
 
-/**
- * share_left() - what is left of a CPU's budget
- * @cpu: which
- *
- * Context: any. Return: microseconds; less than 0 is what was taken too much.
- */
-s32 share_left(int cpu)
+/* What is left of a CPU's budget; less than 0 is what was taken too much. */
+static s32 share_left(int cpu)
 {
 	return READ_ONCE(per_cpu(budget_us, cpu));
 }
 
-/**
- * share_of_others() - what of a CPU's budget is left to others
- * @rank: of who asks
- * @cpu: which
- *
- * Context: under slots_lock. Return: microseconds; 0 if nobody more important was raised there
- * lately.
- */
-s32 share_of_others(u8 rank, int cpu)
+/* Was anybody more important raised there lately, of this user if one is given? */
+static bool share_raised_above(const struct asker *asker, bool own)
 {
 	unsigned int i;
 
 	lockdep_assert_held(&slots_lock);
 	for (i = 0; i < SLOTS; i++)
-		if (slots[i].state != SLOT_FREE && slots[i].cpu == cpu && slots[i].rank > rank)
-			return share_part(50);
-	return 0;
+		if (slots[i].state != SLOT_FREE && slots[i].cpu == asker->cpu &&
+		    slots[i].rank > asker->rank && (!own || slots[i].user == asker->user))
+			return true;
+	return false;
+}
+
+/* Or does anybody more important receive there, who may ask at any moment? */
+static bool share_received_above(const struct asker *asker)
+{
+	unsigned int i;
+
+	for (i = 0; i < PFLOW_THREADS; i++) {
+		const struct pflow_thread *other = &pflow_threads[i];
+
+		if (pflow_thread_on(other, asker->cpu) && READ_ONCE(other->rank) > asker->rank &&
+		    (pflow_lately(READ_ONCE(other->datagrams_at)) ||
+		     pflow_lately(READ_ONCE(other->streams_at))))
+			return true;
+	}
+	return false;
+}
+
+/* Is another user, as important or more so, raised there or asking to be? */
+static bool share_is_halved(const struct asker *asker)
+{
+	unsigned int i;
+
+	lockdep_assert_held(&slots_lock);
+	for (i = 0; i < SLOTS; i++)
+		if (slot_active(&slots[i]) && slots[i].cpu == asker->cpu &&
+		    slots[i].rank >= asker->rank && slots[i].user != asker->user)
+			return true;
+	return ask_of_another(asker);
+}
+
+/*
+ * What is in the purse: the least that those of its user know who rank as high, or higher. Of
+ * lower ones it does not bear the ghosts. S32_MAX where nobody knows.
+ */
+static s32 share_purse(const struct asker *asker)
+{
+	s32 least = S32_MAX;
+	unsigned int i;
+
+	lockdep_assert_held(&slots_lock);
+	for (i = 0; i < SLOTS; i++)
+		if (slots[i].state != SLOT_FREE && slots[i].cpu == asker->cpu &&
+		    slots[i].user == asker->user && slots[i].rank >= asker->rank)
+			least = min(least, slots[i].purse_us);
+	return least;
+}
+
+/* A new purse has half of all, or what the CPU has. */
+static s32 share_purse_begun(const struct asker *asker)
+{
+	s32 purse = share_purse(asker);
+
+	return purse < S32_MAX ? purse : max(share_left(asker->cpu), share_part(50));
+}
+
+/* For whoever of its user is more important, percent of all. */
+static unsigned int share_kept_of_purse(const struct asker *asker)
+{
+	if (!share_raised_above(asker, true))
+		return 0;
+	return share_is_halved(asker) ? 25 : 50;
+}
+
+/* Who is more important need not be looked for where there is enough for both. */
+static bool share_budget_spent(const struct asker *asker, unsigned int also)
+{
+	s32 left = share_left(asker->cpu);
+
+	if (left >= share_part(also + 50))
+		return false;
+	return left < share_part(also) || share_raised_above(asker, false) ||
+	       share_received_above(asker);
+}
+
+/**
+ * share_spent() - may somebody take no more of a CPU?
+ * @asker: who
+ * @also: percent of the budget that has to be left besides
+ *
+ * Half is kept for whoever is more important: of the CPU's budget for anybody who was raised there
+ * lately or receives there, of the purse for those of its user. Who is refused only for what
+ * others took asks for it.
+ *
+ * Context: under slots_lock. Return: whether the budget or the purse does not allow it.
+ */
+bool share_spent(const struct asker *asker, unsigned int also)
+{
+	lockdep_assert_held(&slots_lock);
+	if (share_purse(asker) < share_part(also + share_kept_of_purse(asker)))
+		return true;
+	if (!share_budget_spent(asker, also))
+		return false;
+	ask_note(asker);
+	return true;
 }
 
 /* For how long softirqs have received on top of a thread, as far as that is measured. */
@@ -77,20 +170,42 @@ static u64 task_stolen_ns(const struct task_struct *task)
 
 /**
  * share_begin() - what a thread took until now is not of its boost
- * @slot: of the thread
+ * @slot: of the thread, its user and rank known, still free
  *
  * Context: under slots_lock.
  */
 void share_begin(struct slot *slot)
 {
+	struct asker asker = {
+		.user = slot->user,
+		.rank = slot->rank,
+		.cpu = task_cpu(slot->boost.task),
+	};
+
 	lockdep_assert_held(&slots_lock);
 	slot->ran_ns = READ_ONCE(slot->boost.task->se.sum_exec_runtime);
 	slot->stolen_ns = task_stolen_ns(slot->boost.task);
-	slot->cpu = task_cpu(slot->boost.task);
+	slot->cpu = asker.cpu;
+	slot->charged_us = 0;
+	slot->purse_us = share_purse_begun(&asker);
+}
+
+static void share_charge_cpu(int cpu, u32 took_us)
+{
+	atomic_add(took_us, per_cpu_ptr(&used_us, cpu));
+}
+
+/* It has left a CPU, and with it what its user has there. */
+static void share_move(struct slot *slot, int cpu)
+{
+	struct asker asker = { .user = slot->user, .rank = slot->rank, .cpu = cpu };
+
+	slot->purse_us = share_purse_begun(&asker);
+	slot->cpu = cpu;
 }
 
 /**
- * share_charge() - charge a thread's CPU time to the CPU's share
+ * share_charge() - charge a thread's CPU time to the CPU's share and its user's purse
  * @slot: of the thread
  *
  * The scheduler takes a softirq's time for that of the thread underneath, which can be most of it.
@@ -102,7 +217,9 @@ u64 share_charge(struct slot *slot)
 	u64 ran_ns = READ_ONCE(slot->boost.task->se.sum_exec_runtime);
 	u64 stolen_ns = task_stolen_ns(slot->boost.task);
 	u64 took_ns = ran_ns - slot->ran_ns;
+	bool raised = slot->state == SLOT_RAISED || slot->state == SLOT_OVER;
 	int cpu = task_cpu(slot->boost.task);
+	u32 took_us;
 
 	lockdep_assert_held(&slots_lock);
 	/* Who is forgotten among the receivers, and met again, begins at 0. */
@@ -110,12 +227,61 @@ u64 share_charge(struct slot *slot)
 		took_ns -= min(took_ns, stolen_ns - slot->stolen_ns);
 	slot->stolen_ns = stolen_ns;
 	slot->ran_ns = ran_ns;
+	took_us = div_u64(took_ns, NSEC_PER_USEC);
+	slot->charged_us += took_us;
+	if (raised)
+		share_charge_cpu(cpu, took_us);
+	if (cpu == slot->cpu)
+		return took_ns;
 	/* Of one that moved it is not known where it ran: both may have borne it. */
-	atomic_add(div_u64(took_ns, NSEC_PER_USEC), per_cpu_ptr(&used_us, cpu));
-	if (cpu != slot->cpu)
-		atomic_add(div_u64(took_ns, NSEC_PER_USEC), per_cpu_ptr(&used_us, slot->cpu));
-	slot->cpu = cpu;
+	if (raised)
+		share_charge_cpu(slot->cpu, took_us);
+	share_move(slot, cpu);
 	return took_ns;
+}
+
+/* Does what one took count against what the other knows of their user's purse? */
+static bool share_bears(const struct slot *slot, const struct slot *other)
+{
+	return other->state != SLOT_FREE && other->user == slot->user && other->cpu == slot->cpu &&
+	       (other->state != SLOT_GHOST || other->rank >= slot->rank);
+}
+
+/**
+ * share_settle_purses() - fill each purse, and take from it what was charged
+ * @elapsed_us: since the last time
+ *
+ * That takes the square of the number of slots at most, and few of them are taken mostly.
+ *
+ * Context: pf_sched's thread, under slots_lock. Return: what is left of the one that is used most,
+ * microseconds; S32_MAX if there is none, or all that are used hold half.
+ */
+s32 share_settle_purses(u32 elapsed_us)
+{
+	unsigned int cap = sched_knob(SCHED_KNOB_CAP);
+	s32 least = S32_MAX;
+	unsigned int i, j;
+
+	lockdep_assert_held(&slots_lock);
+	for (i = 0; i < SLOTS; i++) {
+		struct slot *slot = &slots[i];
+		struct asker asker = { .user = slot->user, .rank = slot->rank, .cpu = slot->cpu };
+		bool halved;
+		u32 used = 0;
+
+		if (slot->state == SLOT_FREE)
+			continue;
+		for (j = 0; j < SLOTS; j++)
+			used += share_bears(slot, &slots[j]) ? slots[j].charged_us : 0;
+		halved = share_is_halved(&asker);
+		slot->purse_us = pflow_budget_step(slot->purse_us, used, elapsed_us,
+						   halved ? DIV_ROUND_UP(cap, 2) : cap);
+		if (!halved)
+			least = min(least, slot->purse_us);
+	}
+	for (i = 0; i < SLOTS; i++)
+		slots[i].charged_us = 0;
+	return least;
 }
 
 /**

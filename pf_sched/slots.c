@@ -48,7 +48,7 @@ bool slot_active(const struct slot *slot)
 
 /**
  * slot_find() - the slot of a thread; it has one at most
- * @task: the thread, or NULL for a free slot
+ * @task: the thread
  *
  * Context: under slots_lock. Return: it, or NULL.
  */
@@ -61,6 +61,32 @@ struct slot *slot_find(const struct task_struct *task)
 		if (slots[i].boost.task == task)
 			return &slots[i];
 	return NULL;
+}
+
+/**
+ * slot_find_free() - a slot for a user
+ * @user: pflow_task_user()
+ *
+ * Whoever has as many as are free gets no more. So one user alone has half of them, and however
+ * many have taken theirs, some are left to who has none.
+ *
+ * Context: under slots_lock. Return: it, or NULL.
+ */
+struct slot *slot_find_free(u32 user)
+{
+	unsigned int own = 0, spare = 0, i;
+	struct slot *free = NULL;
+
+	lockdep_assert_held(&slots_lock);
+	for (i = 0; i < SLOTS; i++) {
+		if (slots[i].state == SLOT_FREE) {
+			free = &slots[i];
+			spare++;
+		} else {
+			own += slots[i].user == user;
+		}
+	}
+	return own < spare ? free : NULL;
 }
 
 /**

@@ -25,7 +25,7 @@
 #include "../common/trial.h"
 #include "sched.h"
 
-#define SLOTS		32
+#define SLOTS		64
 #define TICK_MS		10	/* the thread's, while anybody is raised */
 
 enum slot_state {
@@ -58,6 +58,8 @@ enum refusal {
  * @sk: the socket that fills, held from CHOSEN to OVER, and while @asking; not followed else
  * @cookie: its cookie
  * @rank: of the thread before
+ * @user: whose it is, pflow_task_user()
+ * @home: CPU on which it was elected, where it takes a place
  * @until: jiffies at which the boost ends unless the socket, or another, still fills
  * @also: another socket of the thread's own was full since the last tick
  * @changed: jiffies of the last change of the thread
@@ -66,9 +68,12 @@ enum refusal {
  * @pid: the thread's id then
  * @end: why it is over
  * @spent_cpu: whose budget was spent, if that is why
+ * @met: CPUs, modulo 64, to which it was moved while raised, and was in somebody's way
  * @ran_ns: CPU time of the thread at the last tick
  * @stolen_ns: of it, time of softirqs on top of the thread
  * @cpu: where the thread was at the last tick
+ * @charged_us: CPU time that is still to be taken from its user's purse
+ * @purse_us: what is in that, as far as it concerns this rank; see share.c
  * @boosted_ns: CPU time it took in this boost
  * @ticks: of this boost so far
  * @full_ticks: ticks in a row in which the buffer was over the threshold
@@ -86,6 +91,8 @@ struct slot {
 	struct sock *sk;
 	u64 cookie;
 	u8 rank;
+	u32 user;
+	int home;
 	u32 until;
 	bool also;
 	u32 changed;
@@ -94,9 +101,12 @@ struct slot {
 	pid_t pid;
 	enum boost_end end;
 	int spent_cpu;
+	u64 met;
 	u64 ran_ns;
 	u64 stolen_ns;
 	int cpu;
+	u32 charged_us;
+	s32 purse_us;
 	u64 boosted_ns;
 	unsigned int ticks;
 	unsigned int full_ticks;
@@ -124,15 +134,29 @@ struct slot_counts {
 };
 
 /**
- * struct field - the elected, but for one of them
+ * struct asker - who is raised on a CPU, or asks to be
+ * @user: pflow_task_user()
+ * @rank: its own
+ * @cpu: where
+ */
+struct asker {
+	u32 user;
+	u8 rank;
+	int cpu;
+};
+
+/**
+ * struct field - those elected on a CPU, but for one of them
  * @number: how many
- * @slots: theirs
+ * @slots: the numbers of their slots
  * @ranks: theirs; the policy goes by these
+ * @users: and by these
  */
 struct field {
 	unsigned int number;
-	struct slot *slots[SLOTS];
+	u8 slots[SLOTS];
 	u8 ranks[SLOTS];
+	u32 users[SLOTS];
 };
 
 /* slots.c */
@@ -144,30 +168,34 @@ void slot_set_state(struct slot *slot, enum slot_state state);
 enum slot_state slot_state(const struct slot *slot);
 bool slot_active(const struct slot *slot);
 struct slot *slot_find(const struct task_struct *task);
+struct slot *slot_find_free(u32 user);
 void slot_mark_socket(const struct slot *slot, bool elected);
 void slot_finish(struct slot *slot, enum boost_end end);
 unsigned int task_flags(const struct task_struct *task);
 
 /* places.c */
 void places_setup(void);
-void field_gather(struct field *field, const struct slot *except);
+void field_gather(struct field *field, const struct slot *except, int cpu);
 unsigned int field_levels(const struct field *others, u8 rank);
-bool place_for(const struct field *field, u8 rank);
+bool place_for(const struct field *field, const struct asker *asker);
 void places_displace(void);
 void places_adapt(bool budget_spent);
 unsigned int slot_rr_priority(const struct slot *slot);
+void ask_note(const struct asker *asker);
+bool ask_of_another(const struct asker *asker);
 
 /* elect.c */
-bool elect_outranked(const struct task_struct *task, u8 rank);
+bool elect_outranked(const struct task_struct *task, u8 rank, u64 met);
+u64 elect_met(int cpu);
 u32 elect_hold_until(void);
 
 /* share.c */
 void share_setup(void);
 s32 share_part(unsigned int percent);
-s32 share_left(int cpu);
-s32 share_of_others(u8 rank, int cpu);
+bool share_spent(const struct asker *asker, unsigned int also);
 void share_begin(struct slot *slot);
 u64 share_charge(struct slot *slot);
+s32 share_settle_purses(u32 elapsed_us);
 s32 share_settle(u32 elapsed_us);
 
 /* trial.c */

@@ -37,6 +37,18 @@ u8 pflow_rank(enum pflow_class class, int nice, unsigned int rt_priority)
 }
 
 /**
+ * pflow_group_counts() - what a control group adds to the nice level of who is in it
+ * @nice: what its weight amounts to
+ * @trusted: nobody but the administrator sets that
+ *
+ * Context: any. Return: levels; of who is not trusted only such as lower the rank.
+ */
+int pflow_group_counts(int nice, bool trusted)
+{
+	return trusted || nice > 0 ? nice : 0;
+}
+
+/**
  * pflow_rank_prio() - a rank on the kernel's priority scale
  * @rank: 0..140
  *

@@ -25,6 +25,7 @@
 #define ASKING_US	80000u		/* several times what a mean of harm takes to follow */
 #define BACKOFF_US	(2 * SECOND_US)
 #define BACKOFF_MOST_US	(60 * SECOND_US)
+#define BACKOFF_FADES	64		/* it is forgotten in so many times as long, unseen */
 #define DIFFERENCE	8		/* what changes harm by less than 1/8 makes none */
 #define DIFFERENCE_LEAST (PFLOW_ONE / 64)	/* nor does so little of a receiver's packets */
 
@@ -73,10 +74,11 @@ static u32 trial_fall(const struct pflow_trial *trial, const struct pflow_trial_
 	return slow + part((u64)FALL_SPARE * less(tick->spare, SPARE_NOISE), elapsed_us, SECOND_US);
 }
 
+/* An election makes nobody another. */
 static bool trial_harms_another(const struct pflow_trial *trial,
 				const struct pflow_trial_tick *tick)
 {
-	return tick->harm > tick->bearable && tick->level > trial->level;
+	return tick->harm > tick->bearable && pflow_level_outranks(tick->level, trial->level);
 }
 
 /*
@@ -96,24 +98,46 @@ static bool trial_step_was_missed(const struct pflow_trial *trial,
 }
 
 /*
+ * Has its receiver been elected since the question was asked? Then it may lose less for that, and
+ * what it lost before, with the step, tells nothing. That is asked anew, but not for ever: or who
+ * is elected whenever it is asked would never be answered.
+ */
+static bool trial_must_ask_anew(const struct pflow_trial *trial,
+				const struct pflow_trial_tick *tick)
+{
+	return !trial->asked_anew && tick->level > trial->level;
+}
+
+static void trial_ask_anew(struct pflow_trial *trial, const struct pflow_trial_tick *tick)
+{
+	trial->asked_anew = true;
+	trial->asking_us = 0;
+	trial->reach = capped(trial->reach + PFLOW_ONE, tick->most);
+	/* The mean of harm has to follow first. */
+	trial->futile_us = less(floored(trial->ask_us, ASK_US), 2 * ASKING_US);
+}
+
+/*
  * The step that was taken back stays back until it can be told whether it is missed. Where
- * somebody more important is harmed meanwhile it may be for want of it.
+ * somebody more important is harmed meanwhile it is: that one was well with it. Or else whoever
+ * is harmed below him, by whatever, would take it from him again and again.
  */
 static void trial_wait_for_answer(struct pflow_trial *trial, const struct pflow_trial_tick *tick,
 				  u32 elapsed_us)
 {
-	trial->asking_us += elapsed_us;
-	if (trial_harms_another(trial, tick)) {
-		trial->asking_us = 0;
-		trial->futile_us = 0;
-		trial->reach = capped(trial->reach + PFLOW_ONE, tick->most);
+	bool for_another = trial_harms_another(trial, tick);
+
+	if (!for_another && trial_must_ask_anew(trial, tick)) {
+		trial_ask_anew(trial, tick);
 		return;
 	}
-	if (trial->asking_us < ASKING_US)
+	trial->asking_us += elapsed_us;
+	if (!for_another && trial->asking_us < ASKING_US)
 		return;
 	trial->asking_us = 0;
 	trial->futile_us = 0;
-	if (trial_step_was_missed(trial, tick)) {
+	if (for_another || trial_step_was_missed(trial, tick)) {
+		trial->asked_anew = false;
 		trial->reach = capped(trial->reach + PFLOW_ONE, tick->most);
 		/* That says nothing of the steps above, which were vain. */
 		if (!trial->limit_us)
@@ -182,6 +206,7 @@ static void trial_answer_calm(struct pflow_trial *trial, const struct pflow_tria
 	trial->hold_us = 0;
 	trial->ask_us = 0;
 	trial->worst = 0;
+	trial->asked_anew = false;
 }
 
 /**
@@ -200,9 +225,9 @@ void pflow_trial_step(struct pflow_trial *trial, const struct pflow_trial_tick *
 	if (trial->limit_us && trial->limit_us <= elapsed_us)
 		trial->ask_us = 0;
 	trial->limit_us = less(trial->limit_us, elapsed_us);
+	/* It is tried for that one at once. What is known of the one before stays so. */
 	if (trial->limit_us && trial_harms_another(trial, tick)) {
 		trial->limit_us = 0;
-		trial->backoff_us = 0;
 		trial->ask_us = 0;
 	}
 	if (trial->limit_us)
@@ -217,3 +242,26 @@ void pflow_trial_step(struct pflow_trial *trial, const struct pflow_trial_tick *
 		trial_answer_calm(trial, tick, elapsed_us);
 }
 EXPORT_SYMBOL_GPL(pflow_trial_step);
+
+/**
+ * pflow_trial_pause() - forget a measure but for what was in vain
+ * @trial: the measure; nothing is done from now on
+ * @pause_us: how long nobody looked, microseconds
+ *
+ * What comes now is another overload. But what was found vain stays back for as long as it would
+ * have, and how often that was so is forgotten slowly. Or whoever is harmed by his own doing would
+ * only have to pause to be believed anew.
+ *
+ * Context: any.
+ */
+void pflow_trial_pause(struct pflow_trial *trial, u32 pause_us)
+{
+	*trial = (struct pflow_trial) {
+		.limit = trial->limit,
+		.limit_us = less(trial->limit_us, pause_us),
+		.backoff_us = less(trial->backoff_us,
+				   less(pause_us, trial->limit_us) / BACKOFF_FADES),
+		.level = trial->level,
+	};
+}
+EXPORT_SYMBOL_GPL(pflow_trial_pause);

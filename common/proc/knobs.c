@@ -42,6 +42,12 @@ struct pflow_knob pflow_knobs[PFLOW_KNOBS] = {
 		.help =
 		"while a CPU is under pressure and has no time to spare, its network device is looked at so often and its interrupts are put off, so that receivers are woken for several packets at a time; 0 never does: where so much latency is too much",
 	},
+	[PFLOW_KNOB_RANK_DEPTH] = {
+		.name = "rank_depth", .unit = "levels of control groups",
+		.max = 8, .fallback = 2, .value = 2,
+		.help =
+		"weights of control groups so far from the root raise and lower the rank of who is in them, deeper ones only lower it; no deeper than nobody but the administrator sets them",
+	},
 };
 
 module_param_cb(enable, &pflow_knob_param_ops, &pflow_knobs[PFLOW_KNOB_ENABLE], 0444);
@@ -50,6 +56,8 @@ module_param_cb(max_sockets, &pflow_knob_param_ops, &pflow_knobs[PFLOW_KNOB_MAX_
 MODULE_PARM_DESC(max_sockets, "bound of the socket table (default 131072)");
 module_param_cb(batch_us, &pflow_knob_param_ops, &pflow_knobs[PFLOW_KNOB_BATCH_US], 0444);
 MODULE_PARM_DESC(batch_us, "under pressure a device is looked at so often, microseconds (default 250)");
+module_param_cb(rank_depth, &pflow_knob_param_ops, &pflow_knobs[PFLOW_KNOB_RANK_DEPTH], 0444);
+MODULE_PARM_DESC(rank_depth, "weights of control groups so deep may raise a rank (default 2)");
 
 static int knob_parse_choice(const struct pflow_knob *knob, const char *text, unsigned int *value)
 {

@@ -8,6 +8,13 @@
  * multiply, and so these levels add up, from a thread's own group to the root. Weights that nobody
  * has changed add nothing.
  *
+ * A weight counts between the groups of one parent, and here against all of the host. That is
+ * right for what the administrator sets, and not for what is delegated: whoever may set the
+ * weights below a group could buy its receivers any rank. Who may is not told by the kernel. So
+ * only groups of the first levels (rank_depth) raise, and those below them only lower. A walk
+ * begins at the root, and goes no deeper than GROUPS_MOST: nobody can make it long by nesting, and
+ * whoever hides there from what lowers it hides from its own wish.
+ *
  * The kernel does not export what it computes that with. But a control group's files are known by
  * name, and each has the function that reads it.
  *
@@ -24,6 +31,7 @@
 
 #if IS_ENABLED(CONFIG_CGROUP_SCHED)
 #define GROUP_BITS	6
+#define GROUPS_MOST	8	/* a task's group and those above it that are asked */
 
 /* Half of the mixed address; the time; the level: one word, never half of two answers. */
 static u64 groups[1 << GROUP_BITS];
@@ -33,23 +41,45 @@ static u64 group_word(u64 mixed, int nice)
 	return (mixed & 0xffffffff00000000) | (u64)(u16)(jiffies / HZ) << 16 | (u16)nice;
 }
 
-static int css_own_nice(struct cgroup_subsys_state *css)
+/* Files of a subsystem are there for good. It is always the same one, and so is the file. */
+static struct cftype *group_file(const struct cgroup_subsys *ss)
 {
-	struct cftype *file;
+	static struct cftype *found;
+	struct cftype *file = READ_ONCE(found);
 
-	for (file = css->ss->dfl_cftypes; file && file->name[0]; file++)
-		if (file->read_s64 && !strcmp(file->name, "weight.nice"))
-			return file->read_s64(css, file);
-	return 0;
+	if (file)
+		return file;
+	for (file = ss->dfl_cftypes; file && file->name[0]; file++) {
+		if (!file->read_s64 || strcmp(file->name, "weight.nice"))
+			continue;
+		WRITE_ONCE(found, file);
+		return file;
+	}
+	return NULL;
 }
 
+static int css_own_nice(struct cgroup_subsys_state *css)
+{
+	struct cftype *file = group_file(css->ss);
+
+	return file ? file->read_s64(css, file) : 0;
+}
+
+/* Under RCU. A group holds those above it, and they have the controller as it has. */
 static noinline int css_nice(struct cgroup_subsys_state *css)
 {
-	int nice = 0;
+	unsigned int deepest = READ_ONCE(pflow_knobs[PFLOW_KNOB_RANK_DEPTH].value);
+	struct cgroup *group = css->cgroup;
+	int nice = 0, level;
 
-	/* The root has no weight. */
-	for (; css->parent; css = css->parent)
-		nice += css_own_nice(css);
+	/* The root, of level 0, has no weight. */
+	for (level = 1; level <= min(group->level, GROUPS_MOST); level++) {
+		struct cgroup_subsys_state *own =
+			rcu_dereference(cgroup_ancestor(group, level)->subsys[cpu_cgrp_id]);
+
+		if (own)
+			nice += pflow_group_counts(css_own_nice(own), level <= deepest);
+	}
 	return clamp(nice, 2 * MIN_NICE, 2 * MAX_NICE);
 }
 

@@ -130,7 +130,7 @@ static bool owner_counts(const struct pflow_sock *entry, const struct pflow_prio
 {
 	return entry->learnt != PFLOW_RECEIVES || entry->pid == current->pid ||
 	       priority->rank >= entry->rank ||
-	       time_after32((u32)jiffies, READ_ONCE(entry->last_received) + PFLOW_HOLD);
+	       !pflow_recent(READ_ONCE(entry->last_received), PFLOW_HOLD);
 }
 
 /* TCP is never shed, but its receivers are among those it is shed for. */
@@ -143,7 +143,7 @@ static void load_note_tcp(int cpu, u8 rank, u32 now)
 		return;
 	load = per_cpu_ptr(&pflow_load, cpu);
 	if (rank < READ_ONCE(load->tcp_rank) &&
-	    time_before32(now, READ_ONCE(load->tcp_at) + PFLOW_HOLD))
+	    pflow_recent(READ_ONCE(load->tcp_at), PFLOW_HOLD))
 		return;
 	if (READ_ONCE(load->tcp_rank) != rank)
 		WRITE_ONCE(load->tcp_rank, rank);

@@ -10,8 +10,12 @@
  * Context: any but NMI, unless said otherwise.
  */
 #include <linux/cgroup.h>
+#include <linux/cred.h>
+#include <linux/pid.h>
+#include <linux/pid_namespace.h>
 #include <linux/sched.h>
 #include <linux/sched/rt.h>
+#include <linux/user_namespace.h>
 
 #include "../internal.h"
 
@@ -150,6 +154,57 @@ void pflow_task_priority(struct task_struct *task, struct pflow_priority *priori
 	priority->rank = pflow_task_rank(task);
 	task_note_group(task, priority);
 }
+
+/**
+ * pflow_task_user() - whose is a task, where what one user may take of all is bounded?
+ * @task: task that the caller holds, or has under RCU
+ *
+ * The real uid, which a program that is set-uid does not change. In a container it is whose the
+ * container is: root there has as many uids as were mapped, and would be as many users. A
+ * container of root's own is a user by itself, as its tenants are not to share with the host's.
+ *
+ * Context: any. Return: a number, compared only.
+ */
+u32 pflow_task_user(const struct task_struct *task)
+{
+	const struct user_namespace *ns;
+	const struct cred *cred;
+	u32 user;
+
+	rcu_read_lock();
+	/* A task's credentials keep their namespace, and a namespace those above it. */
+	cred = __task_cred(task);
+	user = __kuid_val(cred->uid);
+	ns = cred->user_ns;
+	if (ns != &init_user_ns) {
+		while (ns->parent != &init_user_ns)
+			ns = ns->parent;
+		user = __kuid_val(ns->owner) ?: ns->ns.inum;
+	}
+	rcu_read_unlock();
+	return user;
+}
+EXPORT_SYMBOL_GPL(pflow_task_user);
+
+/**
+ * pflow_sock_user() - whose is a socket, likewise
+ * @entry: of it
+ * @sk: it; the caller holds it, or has it under RCU
+ *
+ * That of its receiver, as far as known: a socket may be handed on.
+ *
+ * Context: RCU read side. Return: a number, compared only.
+ */
+u32 pflow_sock_user(const struct pflow_sock *entry, const struct sock *sk)
+{
+	struct task_struct *task = pid_task(find_pid_ns(READ_ONCE(entry->pid), &init_pid_ns),
+					    PIDTYPE_PID);
+
+	if (task && pflow_task_born(task) == READ_ONCE(entry->born))
+		return pflow_task_user(task);
+	return __kuid_val(READ_ONCE(sk->sk_uid));
+}
+EXPORT_SYMBOL_GPL(pflow_sock_user);
 
 static void inert_note_entry(struct pflow_sock *entry, void *data)
 {

@@ -131,12 +131,10 @@ bool pflow_quota_may_displace(const struct pflow_newcomer *newcomer)
 /* Nobody is known to have received there lately. */
 static bool entry_merely_holds(const struct pflow_sock *entry)
 {
-	u32 now = jiffies;
-
-	if (time_before32(now, READ_ONCE(entry->drained) + PFLOW_HOLD))
+	if (pflow_recent(READ_ONCE(entry->drained), PFLOW_HOLD))
 		return false;
 	return READ_ONCE(entry->learnt) == PFLOW_HOLDS ||
-	       time_after32(now, READ_ONCE(entry->last_received) + IDLE_FOR);
+	       !pflow_recent(READ_ONCE(entry->last_received), IDLE_FOR);
 }
 
 /**

@@ -300,8 +300,10 @@ void pflow_sock_forget(const struct sock *sk)
 
 static bool entry_is_dead(const struct pflow_sock *entry, u32 since)
 {
-	return time_after32(since, READ_ONCE(entry->last_seen) + LIFE_UNSEEN) &&
-	       time_after32(since, READ_ONCE(entry->last_received) + LIFE_UNSEEN);
+	u32 how_long = (u32)jiffies - since + LIFE_UNSEEN;
+
+	return !pflow_recent(READ_ONCE(entry->last_seen), how_long) &&
+	       !pflow_recent(READ_ONCE(entry->last_received), how_long);
 }
 
 /**

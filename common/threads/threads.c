@@ -368,7 +368,7 @@ void pflow_threads_sample(void)
 		if (!READ_ONCE(thread->pid))
 			continue;
 		task = pflow_thread_task(thread);
-		if (!task || time_after32((u32)jiffies, READ_ONCE(thread->seen) + PFLOW_HOLD))
+		if (!task || !pflow_recent(READ_ONCE(thread->seen), PFLOW_HOLD))
 			thread_forget(thread);
 		else
 			thread_sample(thread, task, now);

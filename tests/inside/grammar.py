@@ -131,6 +131,7 @@ KNOBS: dict[str, Knob] = {
     "enable": Number(0, 1),
     "max_sockets": Number(64, 4194304),
     "batch_us": Number(0, 1000),
+    "rank_depth": Number(0, 8),
     "filter/mode": MODE,
     "filter/shed": Choice(b"rank", b"full"),
     "filter/floor": Number(0, 1000000),

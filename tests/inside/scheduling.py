@@ -216,12 +216,16 @@ def calm() -> None:
 
 
 @contextmanager
-def flood(*ports: int, pause: float = 0.01, burst: int = 10) -> Iterator[int]:
-    """More than the receivers take, from a process that nobody keeps from sending."""
+def flood(
+    *ports: int, pause: float = 0.01, burst: int = 10, stopped: bool = False
+) -> Iterator[int]:
+    """More than the receivers take, from a process that nobody keeps from sending, or stopped."""
     out = udp()
 
     def send() -> None:
         os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(SENDER_PRIORITY))
+        if stopped:
+            os.kill(os.getpid(), signal.SIGSTOP)
         while True:
             for port in ports * burst:
                 out.sendto(PACKET, ("127.0.0.1", port))
@@ -398,6 +402,14 @@ class Receiver:
 
     def _do_execute(self) -> int:
         os.execvp("sleep", ["sleep", "600"])
+
+    def _do_hog(self) -> int:
+        hog()
+        return 0
+
+    def hog(self) -> None:
+        """Compute from now on; it does nothing else any more."""
+        self._own.send(b"hog")
 
     def leave(self) -> None:
         """End the thread that receives."""

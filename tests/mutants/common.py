@@ -237,4 +237,11 @@ MUTANTS = [
         "#define UNHEARD\t\t0",
         "vm/test_silenced.py::test_probes_of_others_make_no_difference",
     ),
+    Mutant(
+        "stamps are believed again when half of all jiffies have passed",
+        "common/stamp.h",
+        "return (u32)jiffies - at + PFLOW_AHEAD < how_long + PFLOW_AHEAD;",
+        "return time_before32((u32)jiffies, at + how_long);",
+        "unit/test_stamp.py::test_what_was_is_not_believed_again",
+    ),
 ]

@@ -11,6 +11,8 @@ UNTOUCHED_ODD = "vm/test_untouched_odd.py::"
 OVERLOAD = "vm/test_overload.py::"
 HARM = "vm/test_harm.py::"
 HARM_POLICY = "unit/test_harm_policy.py::"
+RING = "unit/test_ring.py::"
+POLICY = "unit/test_policy.py::"
 MOVED = "vm/test_containers.py::test_who_has_moved_gets_every_packet"
 STRANGERS = "vm/test_containers_strangers.py::"
 
@@ -285,6 +287,20 @@ MUTANTS = [
         HARM_POLICY + "test_a_few_lost_packets_a_second_count_where_few_come",
     ),
     Mutant(
+        "a flood to closed ports is looked at for ever",
+        "pf_filter/policy.c",
+        "\tcase FILTER_PASS_NO_RECEIVER:\n",
+        "",
+        POLICY + "test_a_flood_that_ends_at_no_receiver_is_not_looked_at_for_ever",
+    ),
+    Mutant(
+        "a floor is nothing in a great flood",
+        "pf_filter/policy.c",
+        "return div_u64(allowed * PFLOW_ONE + rate - 1, rate);",
+        "return div_u64(allowed * PFLOW_ONE, rate);",
+        POLICY + "test_the_floor_is_held_in_the_greatest_flood",
+    ),
+    Mutant(
         "what was lost is never forgotten",
         "pf_filter/policy.c",
         "return count - min_u32(count, part + 1);",
@@ -294,9 +310,30 @@ MUTANTS = [
     Mutant(
         "a queue that lost some in a burst tells what they cost",
         "pf_filter/policy.c",
-        "if (tick->seen < STANDS)",
-        "if (tick->standing < STANDS)",
+        "return tick->seen >= STANDS;",
+        "return tick->standing >= STANDS;",
         HARM_POLICY + "test_a_queue_harms_by_what_its_packets_cost",
+    ),
+    Mutant(
+        "who was shed in vain for a queue gets nothing for ever",
+        "pf_filter/policy.c",
+        "if (queue_asks(queue, tick))",
+        "if (0)",
+        RING + "test_a_flood_that_cannot_be_shed_costs_the_lower_next_to_nothing",
+    ),
+    Mutant(
+        "a queue that loses very much is found to lose little",
+        "pf_filter/policy.c",
+        "#define COUNTED_MOST	131072u",
+        "#define COUNTED_MOST	1048576u",
+        HARM_POLICY + "test_a_queue_that_loses_more_than_can_be_counted_is_found_to_lose_much",
+    ),
+    Mutant(
+        "what made a queue's packets cheaper once is believed for ever",
+        "pf_filter/policy.c",
+        "queue->doubted = queue->less_us >= BELIEVED_US ||",
+        "queue->doubted = 0 ||",
+        HARM_POLICY + "test_whether_the_last_step_helps_is_told_by_what_packets_cost",
     ),
     Mutant(
         "whom a queue once served well it harms for ever",

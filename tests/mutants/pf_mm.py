@@ -47,7 +47,7 @@ MUTANTS = [
     Mutant(
         "no budget",
         "pf_mm/grow.c",
-        "to - grant->size > grants_left()",
+        "to - grant->size > grant_left(grant)",
         "false",
         MM_BUDGET + "test_the_budget_is_never_exceeded",
     ),

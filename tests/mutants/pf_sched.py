@@ -69,9 +69,23 @@ MUTANTS = [
     Mutant(
         "who matters less may spend all of the share",
         "pf_sched/share.c",
-        "return share_part(50);",
+        "return share_is_halved(asker) ? 25 : 50;",
         "return 0;",
         SCHED_BOUNDS + "test_when_the_share_runs_out_the_more_important_stays_raised",
+    ),
+    Mutant(
+        "a ghost is charged to all",
+        "pf_sched/share.c",
+        "bool raised = slot->state == SLOT_RAISED || slot->state == SLOT_OVER;",
+        "bool raised = true;",
+        SCHED_BOUNDS + "test_who_was_raised_once_spends_nothing_of_the_share",
+    ),
+    Mutant(
+        "one user may have all places",
+        "pf_sched/policy.c",
+        "pflow_places_of(users, number, users[i]) > fair",
+        "0",
+        "unit/test_sched_policy.py::test_one_users_places_are_shared_with_an_equal",
     ),
     Mutant(
         "observe raises",

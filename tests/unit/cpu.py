@@ -7,7 +7,7 @@ that have packets to read, by their weights, as the scheduler does. A buffer hol
 packets; what finds it full is lost.
 
 The controller: what pf_filter/harm.c and control.c do around the policy, in Python, for one
-receiver a level. Queues that stand and receivers that wait, of TCP, are left out.
+receiver a level. Queues that stand are ring.py's; receivers that wait, of TCP, are left out.
 """
 
 import math
@@ -237,6 +237,9 @@ class Cpu:
             spare = min(spare, slept(round(socket.wait * ONE), round(socket.run * ONE)))
             if loss > BEARABLE and mine > of and kept:
                 share, of = loss, mine
+        # One tick without idle time is enough at an onset.
+        if min(self.idle_now, self.idle) >= IDLE_ENOUGH:
+            share = 0
         return share, of, spare if lasting else self.idle
 
     def sample(self, sample: Sample, now_us: float) -> list[int]:
@@ -260,14 +263,12 @@ class Cpu:
         """control_step_cut()."""
         levels = self.sample(sample, now_us)
         share, of, spare = self.worst(levels, now_us)
-        if min(self.idle_now, self.idle) >= IDLE_ENOUGH:
-            share = 0
         most = cut_most(levels)
         if share > BEARABLE:
             most = cut_most([other for other in levels if other < of & ~1])
             sample.harm = share
         self.trial.reach = cut_reach(self.cut, levels)
-        trial_step(self.trial, Tick(sample.harm, BEARABLE, spare, most, TICK_US))
+        trial_step(self.trial, Tick(sample.harm, BEARABLE, spare, most, TICK_US, of))
         sample.reach = self.trial.reach
         if self.sheds:
             self.cut = cut_at(self.trial.reach, levels)

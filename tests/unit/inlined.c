@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /* What the policy's headers inline, by names that Python can call. */
 #include "common/policy.h"
+#include "common/stamp.h"
 #include "pf_filter/policy.h"
 
 u16 level(u8 rank, bool elected)
@@ -16,4 +17,18 @@ u64 slot_hash(const u64 *key, const u64 *words, unsigned int n)
 u32 cut_share(struct pflow_cut cut, u16 of)
 {
 	return pflow_cut_share(cut, of);
+}
+
+unsigned long jiffies;
+
+bool within(u32 now, u32 at, u32 how_long)
+{
+	jiffies = now;
+	return pflow_within(at, how_long);
+}
+
+bool ahead(u32 now, u32 until, u32 most)
+{
+	jiffies = now;
+	return pflow_ahead(until, most);
 }

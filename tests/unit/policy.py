@@ -26,6 +26,10 @@ RANKS = 141
 LEVELS = 2 * RANKS
 ELECT_MOST = 16
 BUDGET_US = 100_000
+# What becomes of a packet that is looked at: enum filter_outcome.
+OUTCOMES = ["overload", "harm", "full", "judged", "exempt", "other_protocol", "not_host"]
+OUTCOMES += ["forwarded", "not_plain", "no_receiver", "kernel_socket", "untracked", "traced"]
+OUTCOMES += ["before"]
 SIZE_MOST = 1 << 28
 
 
@@ -51,10 +55,21 @@ class Queue(ctypes.Structure):
 
     packet_ns: int
     unshed_ns: int
+    most_ns: int
+    less_ns: int
+    less_us: int
+    doubted: bool
     served: int
     served_most: int
-    _fields_ = tuple(
-        (name, ctypes.c_uint32) for name in ("packet_ns", "unshed_ns", "served", "served_most")
+    _fields_ = (
+        ("packet_ns", ctypes.c_uint32),
+        ("unshed_ns", ctypes.c_uint32),
+        ("most_ns", ctypes.c_uint32),
+        ("less_ns", ctypes.c_uint32),
+        ("less_us", ctypes.c_uint32),
+        ("doubted", ctypes.c_bool),
+        ("served", ctypes.c_uint32),
+        ("served_most", ctypes.c_uint32),
     )
 
 
@@ -69,6 +84,7 @@ class QueueTick(ctypes.Structure):
     reach: int
     most: int
     elapsed_us: int
+    asking: bool
     _fields_ = (
         ("standing", ctypes.c_uint32),
         ("seen", ctypes.c_uint32),
@@ -78,6 +94,7 @@ class QueueTick(ctypes.Structure):
         ("reach", ctypes.c_uint32),
         ("most", ctypes.c_uint32),
         ("elapsed_us", ctypes.c_uint32),
+        ("asking", ctypes.c_bool),
     )
 
 
@@ -104,24 +121,28 @@ class Trial(ctypes.Structure):
     asking_us: int
     unseen: int
     worst: int
-    _fields_ = tuple(
-        (name, ctypes.c_uint32)
-        for name in (
-            "reach",
-            "enough",
-            "limit",
-            "limit_us",
-            "backoff_us",
-            "hold_us",
-            "calm_us",
-            "futile_us",
-            "ask_us",
-            "asking_us",
-            "with",
-            "level",
-            "unseen",
-            "worst",
-        )
+    asked_anew: bool
+    _fields_ = (
+        *(
+            (name, ctypes.c_uint32)
+            for name in (
+                "reach",
+                "enough",
+                "limit",
+                "limit_us",
+                "backoff_us",
+                "hold_us",
+                "calm_us",
+                "futile_us",
+                "ask_us",
+                "asking_us",
+                "with",
+                "level",
+                "unseen",
+                "worst",
+            )
+        ),
+        ("asked_anew", ctypes.c_bool),
     )
 
     def copy(self) -> "Trial":
@@ -167,12 +188,13 @@ def library() -> ctypes.CDLL:
     built.level.restype = ctypes.c_uint16
     for name in ("pflow_rate_update", "cut_share", "pflow_keep", "pflow_floor", "pflow_cut_reach"):
         getattr(built, name).restype = ctypes.c_uint32
-    for name in ("cut_most", "stood_step", "queue_step", "losses_step", "slept"):
+    for name in ("cut_most", "stood_step", "queue_step", "queue_lost_step", "losses_step", "slept"):
         getattr(built, f"pflow_{name}").restype = ctypes.c_uint32
-    for name in ("pflow_stood_long", "pflow_worth", "pflow_fills", "pflow_kept_from_running"):
-        getattr(built, name).restype = ctypes.c_bool
+    built.within.restype = built.ahead.restype = ctypes.c_bool
+    for name in ("stood_long", "worth", "fills", "kept_from_running", "looked_in_vain"):
+        getattr(built, f"pflow_{name}").restype = ctypes.c_bool
     built.pflow_cut_at.restype = _Cut
-    for name in ("pflow_trial_step", "pflow_service_step"):
+    for name in ("pflow_trial_step", "pflow_trial_pause", "pflow_service_step"):
         getattr(built, name).restype = None
     for name in ("pflow_elect_most", "pflow_boost_levels", "pflow_place"):
         getattr(built, name).restype = ctypes.c_uint
@@ -189,12 +211,24 @@ def rank(kind: int, nice: int = 0, rt_priority: int = 0) -> int:
     return int(library().pflow_rank(kind, nice, rt_priority))
 
 
+def group_counts(nice: int, trusted: bool) -> int:
+    return int(library().pflow_group_counts(nice, ctypes.c_bool(trusted)))
+
+
 def rank_prio(of: int) -> int:
     return int(library().pflow_rank_prio(ctypes.c_uint8(of)))
 
 
 def level(of: int, elected: bool = False) -> int:
     return int(library().level(ctypes.c_uint8(of), ctypes.c_bool(elected)))
+
+
+def within(now: int, at: int, how_long: int) -> bool:
+    return bool(library().within(*_words(now, at, how_long)))
+
+
+def ahead(now: int, until: int, most: int) -> bool:
+    return bool(library().ahead(*_words(now, until, most)))
 
 
 def rate_update(rate: int, packets: int, elapsed_us: int) -> int:
@@ -205,6 +239,11 @@ def rate_update(rate: int, packets: int, elapsed_us: int) -> int:
 def trial_step(trial: Trial, tick: Tick) -> None:
     """Move the trial itself."""
     library().pflow_trial_step(ctypes.byref(trial), ctypes.byref(tick))
+
+
+def trial_pause(trial: Trial, pause_us: int) -> None:
+    """Move the trial itself."""
+    library().pflow_trial_pause(ctypes.byref(trial), *_words(pause_us))
 
 
 def _levels(levels: Sequence[int]) -> tuple[ctypes.Array[ctypes.c_uint16], ctypes.c_uint]:
@@ -248,6 +287,10 @@ def stood_long(stood_us: int) -> bool:
     return bool(library().pflow_stood_long(ctypes.c_uint32(stood_us)))
 
 
+def looked_in_vain(outcome: str) -> bool:
+    return bool(library().pflow_looked_in_vain(ctypes.c_int(OUTCOMES.index(outcome))))
+
+
 def worth(dropped: int, passed: int) -> bool:
     return bool(library().pflow_worth(ctypes.c_uint64(dropped), ctypes.c_uint64(passed)))
 
@@ -271,6 +314,12 @@ def losses_step(losses: Losses, arrived: int, lost: int, rate: int, elapsed_us: 
     """Move what is counted itself; the share that is lost."""
     words = _words(arrived, lost, rate, elapsed_us)
     return int(library().pflow_losses_step(ctypes.byref(losses), *words))
+
+
+def queue_lost_step(losses: Losses, lost: int, polled: int, elapsed_us: int) -> int:
+    """Move what is counted itself; the share that was lost lately."""
+    words = _words(lost, polled, elapsed_us)
+    return int(library().pflow_queue_lost_step(ctypes.byref(losses), *words))
 
 
 def kept_from_running(kept: bool, awake: int, wait: int, shedding: bool) -> bool:
@@ -300,6 +349,15 @@ def least(ranks: Sequence[int], rank: int) -> int:
     array = (ctypes.c_uint8 * max(len(ranks), 1))(*ranks)
     words = ctypes.c_uint(len(ranks)), ctypes.c_uint8(rank)
     return int(library().pflow_least(array, *words))
+
+
+def gives_way(ranks: Sequence[int], users: Sequence[int], rank: int, fair: int) -> int:
+    arrays = (
+        (ctypes.c_uint8 * max(len(ranks), 1))(*ranks),
+        (ctypes.c_uint32 * max(len(users), 1))(*users),
+    )
+    words = ctypes.c_uint(len(ranks)), ctypes.c_uint8(rank), ctypes.c_uint(fair)
+    return int(library().pflow_gives_way(*arrays, *words))
 
 
 def place(ranks: Sequence[int], rank: int) -> int:

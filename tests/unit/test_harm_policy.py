@@ -3,6 +3,7 @@
 
 import math
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from unit.policy import (
@@ -12,6 +13,7 @@ from unit.policy import (
     QueueTick,
     kept_from_running,
     losses_step,
+    queue_lost_step,
     queue_step,
     slept,
     stood_long,
@@ -149,11 +151,48 @@ def test_a_queue_that_stands_is_found_and_one_that_stood_released(us: int) -> No
     assert stood == 0
 
 
+@given(st.lists(st.tuples(words, words, apart), max_size=20))
+def test_a_queue_loses_no_more_than_it_was_sent(history: list[tuple[int, int, int]]) -> None:
+    losses = Losses()
+    for lost, polled, us in history:
+        assert queue_lost_step(losses, lost, polled, us) <= ONE
+        assert losses.lost <= losses.arrived
+
+
+@given(st.integers(1, 1_000), st.integers(0, 100), apart)
+def test_a_queue_that_loses_a_part_is_found_to_lose_that(sent: int, percent: int, us: int) -> None:
+    """Found in every fourth interval, and forgotten once there is no more."""
+    losses, lost = Losses(), 4 * sent * percent // 100
+    found = [
+        queue_lost_step(losses, lost * (tick % 4 == 3), sent - lost // 4, us) for tick in range(400)
+    ]
+    mean = sum(found[200:]) / 200 / ONE
+    assert abs(mean - percent / 100) <= 0.12 + 2 / sent
+    for _ in range(400):
+        now = queue_lost_step(losses, 0, sent, us)
+    assert now <= ONE // 1000
+
+
+def test_a_queue_that_loses_more_than_can_be_counted_is_found_to_lose_much() -> None:
+    losses = Losses()
+    found = [queue_lost_step(losses, 2**32 - 1, 2**32 - 1, 4_000) for _ in range(200)]
+    assert {ONE // 2 - 1, ONE // 2} >= set(found)
+
+
 packets = st.integers(0, 100_000)
 reaches = st.integers(0, 40 * ONE)
-queues = st.builds(Queue, words, words, words, words)
+queues = st.builds(Queue, words, words, words, words, words, st.booleans(), words, words)
 queue_ticks = st.builds(
-    QueueTick, shares, shares, packets, packets, st.booleans(), reaches, reaches, apart
+    QueueTick,
+    shares,
+    shares,
+    packets,
+    packets,
+    st.booleans(),
+    reaches,
+    reaches,
+    apart,
+    st.booleans(),
 )
 
 
@@ -190,6 +229,23 @@ def test_a_queue_harms_by_what_its_packets_cost(polled: int, cheaper: int, stand
     # Nor does one that has lost some in a burst, and does not stand any more.
     queue_after(queue, QueueTick(ONE, ONE // 2, 1, 0, False, 0, ONE, TICK_US), 40)
     assert queue.packet_ns == cost
+
+
+@pytest.mark.parametrize("cheaper", [1.0, 1.1, 1.3, 1.8])
+def test_whether_the_last_step_helps_is_told_by_what_packets_cost(cheaper: float) -> None:
+    queue = Queue()
+    unshed = QueueTick(ONE, ONE, 300, 10, False, 0, ONE - 1, TICK_US)
+    queue_after(queue, unshed, 30)
+    shed = QueueTick(ONE, ONE, round(300 * cheaper), 10, True, ONE - 1, ONE - 1, TICK_US)
+    harm = queue_after(queue, shed, 60)
+    if cheaper >= 1.3:
+        assert harm == 0, "that it helps is known, and not asked"
+        # Until that is long ago.
+        harm = queue_after(queue, shed, 60 * SECOND // TICK_US)
+    assert harm > ONE // 3
+    unshed.asking = True
+    without = queue_after(queue, unshed, 7)
+    assert (without > harm + harm // 8) == (cheaper >= 1.3)
 
 
 @given(st.integers(20, 10_000), st.integers(5, 100))

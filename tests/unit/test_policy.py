@@ -11,6 +11,7 @@ from unit.policy import (
     LEVELS,
     NICE,
     ONE,
+    OUTCOMES,
     RANKS,
     RT,
     Cut,
@@ -19,8 +20,10 @@ from unit.policy import (
     cut_reach,
     cut_share,
     floor_of,
+    group_counts,
     keep,
     level,
+    looked_in_vain,
     rank,
     rank_prio,
     rate_update,
@@ -41,6 +44,11 @@ cuts = st.builds(Cut, st.integers(0, LEVELS - 1), st.integers(0, ONE - 1))
 @given(nices, nices)
 def test_a_lower_nice_ranks_higher(one: int, other: int) -> None:
     assert (rank(NICE, one) > rank(NICE, other)) == (one < other)
+
+
+@given(st.integers(-20, 19), st.booleans())
+def test_a_group_that_is_not_trusted_only_lowers(nice: int, trusted: bool) -> None:
+    assert group_counts(nice, trusted) == (nice if trusted or nice > 0 else 0)
 
 
 def test_classes_stand_above_each_other() -> None:
@@ -125,7 +133,13 @@ def test_the_floor_is_held(share: int, rate: int, top: int, floor: int) -> None:
     if rate <= floor or not share:
         assert kept == ONE
     else:
-        assert rate * kept / ONE >= min(rate, floor) - rate / ONE  # within the coin's grain
+        assert rate * kept >= floor * ONE  # the coin's grain is nobody's loss
+
+
+def test_the_floor_is_held_in_the_greatest_flood() -> None:
+    assert keep(ONE, 10_000_000, 10_000_000, 100) > 0
+    assert keep(ONE, 70_000, 70_000, 1) > 0
+    assert keep(ONE, 10_000_000, 10_000_000, 0) == 0
 
 
 @given(st.integers(1, ONE), rates, rates, rates)
@@ -151,6 +165,13 @@ def test_looking_pays_by_what_is_dropped(dropped: int, more: int, passed: int) -
         assert not worth(0, max(passed, 256))
     assert worth(passed // 6 + 1, passed)
     assert not worth(passed // 8, max(passed, 256))
+
+
+def test_a_flood_that_ends_at_no_receiver_is_not_looked_at_for_ever() -> None:
+    """Whatever was looked up costs a look; what its header tells does not."""
+    vain = {outcome for outcome in OUTCOMES if looked_in_vain(outcome)}
+    assert vain == {"judged", "exempt", "untracked", "no_receiver", "kernel_socket", "forwarded"}
+    assert not worth(0, 256)
 
 
 @given(words, level_lists)

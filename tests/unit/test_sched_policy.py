@@ -12,6 +12,7 @@ from unit.policy import (
     budget_step,
     elect_most,
     fills,
+    gives_way,
     least,
     place,
 )
@@ -58,6 +59,37 @@ def test_only_the_least_important_makes_room_and_only_for_a_better(
         assert all(other >= rank for other in field)
     else:
         assert field[who] == min(field) < rank
+
+
+elected = st.lists(st.tuples(ranks, st.integers(0, 3)), min_size=1, max_size=ELECT_MOST)
+
+
+@given(elected, ranks, st.integers(1, ELECT_MOST))
+def test_who_is_less_important_gives_way_whoever_it_is(
+    field: list[tuple[int, int]], rank: int, fair: int
+) -> None:
+    of = [one for one, _ in field]
+    who = gives_way(of, [user for _, user in field], rank, fair)
+    if min(of) < rank:
+        assert who == least(of, rank)
+    else:
+        assert who < 0 or of[who] == rank
+
+
+# Of a few ranks, or equals would be rare.
+alike = st.lists(st.tuples(st.integers(0, 1), st.integers(0, 3)), min_size=1, max_size=ELECT_MOST)
+
+
+@given(alike, st.integers(0, 1), st.integers(1, ELECT_MOST // 2))
+def test_one_users_places_are_shared_with_an_equal(
+    field: list[tuple[int, int]], rank: int, fair: int
+) -> None:
+    of, users = [one for one, _ in field], [user for _, user in field]
+    if min(of) >= rank:
+        over = {user for user in users if users.count(user) > fair}
+        may = {i for i in range(len(of)) if of[i] == rank and users[i] in over}
+        who = gives_way(of, users, rank, fair)
+        assert who in may if may else who == -1
 
 
 @given(fields, ranks)

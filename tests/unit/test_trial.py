@@ -5,9 +5,9 @@ from collections.abc import Callable, Iterable
 from itertools import count, pairwise
 
 import pytest
-from hypothesis import assume, given
+from hypothesis import assume, example, given
 from hypothesis import strategies as st
-from unit.policy import ONE, Tick, Trial, most_of, trial_step
+from unit.policy import ONE, Tick, Trial, most_of, trial_pause, trial_step
 
 BEARABLE = ONE // 200
 SECOND = 1_000_000
@@ -26,7 +26,11 @@ apart = st.integers(1, 2 * HOLD_US)  # a late tick counts as 100 ms
 ticks = st.builds(Tick, harms, st.just(BEARABLE), shares, mosts, apart)
 # Long enough at a time for a question to be asked.
 histories = st.lists(st.tuples(ticks, st.integers(1, 60)), max_size=8)
-anything = st.builds(lambda values: Trial(*values), st.lists(words, min_size=14, max_size=14))
+anything = st.builds(
+    lambda values, anew: Trial(*values, anew),
+    st.lists(words, min_size=14, max_size=14),
+    st.booleans(),
+)
 
 
 def after(history: Iterable[tuple[Tick, int]]) -> Trial:
@@ -50,6 +54,17 @@ def stepped(trial: Trial, tick: Tick) -> Trial:
     new = trial.copy()
     trial_step(new, tick)
     return new
+
+
+def reached(seconds: float, seen: Callable[[float, Trial], tuple[float, int]]) -> float:
+    """Share of time for which it reached at all; harm and level by the time and the trial."""
+    trial, ticks = Trial(), round(seconds * SECOND / TICK_US)
+    reaches = 0
+    for tick in range(ticks):
+        harm, level = seen(tick * TICK_US / SECOND, trial)
+        reaches += trial.reach > 0
+        trial_step(trial, Tick(round(harm * ONE), BEARABLE, 0, most_of(1), TICK_US, level))
+    return reaches / ticks
 
 
 def run(
@@ -196,6 +211,7 @@ def test_what_is_given_back_goes_with_the_time_to_spare(spare: int) -> None:
 
 
 @given(states)
+@example(Trial(reach=2 * ONE))
 def test_without_time_to_spare_a_step_takes_twenty_seconds(trial: Trial) -> None:
     assume(not trial.asking_us)
     for before, now in pairwise(run(1, lambda _: 0, 4, trial=trial.copy())):
@@ -319,3 +335,71 @@ def test_a_more_important_one_that_is_harmed_meanwhile_answers_the_question() ->
     asking = next(one for one in run(2, lambda _: 0.6, levels=1, level=30) if one.asking_us)
     trial_step(asking, Tick(ONE // 10, BEARABLE, 0, most_of(1), TICK_US, 40))
     assert (asking.asking_us, asking.limit_us, asking.reach) == (0, 0, most_of(1))
+    assert (asking.futile_us, asking.asked_anew) == (0, False)
+
+
+def test_an_election_answers_no_question() -> None:
+    """Who is elected meanwhile is the same receiver, or its equal."""
+    assert reached(600, lambda _, trial: (0.1, 41 if trial.asking_us else 40)) <= 0.02
+
+
+def test_what_a_boost_gives_back_meanwhile_is_no_answer() -> None:
+    """It was away for a moment as the question was asked, and cost more than the step."""
+    since: list[float] = []
+
+    def seen(now: float, trial: Trial) -> tuple[float, int]:
+        if not since and trial.futile_us >= 0.46 * SECOND:
+            since.append(now)
+        raised = not since or now >= since[0] + 0.08
+        missed = trial.reach < 7 * ONE // 8
+        return 0.2 + 0.1 * missed + 0.4 * (not raised), 40 + raised
+
+    assert reached(5, seen) >= 0.94
+    assert since
+
+
+@pytest.mark.parametrize(("apart", "share"), [(5, 0.13), (10, 0.07), (30, 0.03)])
+def test_what_was_vain_is_tried_for_another_and_is_still_known(apart: float, share: float) -> None:
+    """Tried for it at once; but once it is well it is the other's question, asked before."""
+    assert reached(600, lambda now, _: (0.1, 42 if now % apart < 0.012 else 40)) <= share
+
+
+@pytest.mark.parametrize(("harm", "missed"), [(0.6, 0.3), (0.3, 0.3), (0.3, 0.6)])
+def test_whose_harm_is_vain_takes_nothing_from_a_more_important_one(
+    harm: float, missed: float
+) -> None:
+    """The first is well with the step, and only with it; the other is harmed in any case."""
+
+    def seen(_: float, trial: Trial) -> tuple[float, int]:
+        return (missed, 42) if trial.reach < 7 * ONE // 8 else (harm, 40)
+
+    assert reached(300, seen) >= 0.995
+
+
+@pytest.mark.parametrize("pause", [11, 20, 70])
+def test_who_pauses_is_not_believed_anew(pause: int) -> None:
+    """Harmed by his own doing until it is found vain, and well while nobody looks."""
+    trial, shed, all_us = Trial(), 0, 0
+    while all_us < 1200 * SECOND:
+        for _ in range(SECOND // TICK_US):
+            trial_step(trial, Tick(ONE // 10, BEARABLE, 0, most_of(1), TICK_US, 40))
+            shed += TICK_US * (trial.reach > 0)
+        trial_pause(trial, pause * SECOND)
+        all_us += (1 + pause) * SECOND
+    assert shed / all_us <= 0.015
+
+
+@given(states, st.integers(0, 2**32 - 1))
+def test_a_pause_takes_everything_back(trial: Trial, pause_us: int) -> None:
+    before = trial.copy()
+    trial_pause(trial, pause_us)
+    assert (trial.reach, trial.enough, trial.hold_us, trial.asking_us, trial.worst) == (0,) * 5
+    assert trial.limit_us == max(before.limit_us - pause_us, 0)
+    if pause_us >= before.limit_us + 64 * (before.backoff_us + 1):
+        assert trial.backoff_us == 0
+
+
+def test_who_was_never_harmed_in_vain_is_answered_at_once_after_a_pause() -> None:
+    trial = run(5, lambda reach: 0.3 if reach < ONE // 2 else 0)[-1]
+    trial_pause(trial, 11 * SECOND)
+    assert run(0.3, lambda _: 0.3, trial=trial)[-1].reach >= ONE // 2

@@ -4,14 +4,16 @@
 import os
 import random
 import re
+import socket
 import time
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 from inside import inside, mark
 from inside.growing import (
     FULL,
     MM,
+    Told,
     await_size,
     given_back,
     granted,
@@ -22,7 +24,7 @@ from inside.growing import (
     owners,
     refused,
 )
-from inside.net import sysctl
+from inside.net import drain, sysctl, udp
 from inside.suite import ROOT, metric, wait_for
 
 pytestmark = mark.ends
@@ -140,6 +142,54 @@ def test_a_budget_that_is_lowered_is_kept_soon() -> None:
             assert own <= low.size() < own + 1024
             assert limit(0) - 1024 < high.size() <= limit(0)
         assert given_back()["reclaimed"] > 0
+
+
+class Crowd(Told):
+    """Sockets of another user, which it fills itself."""
+
+    def __init__(self, number: int) -> None:
+        self._number = number
+        super().__init__(0, 60)
+        self._answer()
+
+    def _begin(self, control: socket.socket) -> None:
+        os.setresuid(65534, 0, 0)
+        self.socks = [udp() for _ in range(self._number)]
+        control.send(b"0")
+
+    def _do_fill(self) -> int:
+        """To the brim, whatever that is."""
+        for sock in self.socks:
+            for _ in range(150):
+                sock.sendto(bytes(3000), sock.getsockname())
+        return 0
+
+    def _do_drain(self) -> int:
+        return sum(len(drain(sock)) for sock in self.socks)
+
+
+@mark.parametrize("drained", [True, False])
+@inside(modules=MM, timeout=120)
+def test_one_user_leaves_half_to_another(drained: bool) -> None:
+    """That is as important, and comes when all of the budget is taken."""
+    budget = 8 << 20
+    with ExitStack() as stack:
+        stack.enter_context(knobs(budget=budget >> 10))
+        (one,) = stack.enter_context(owners(0))
+        crowd = Crowd(60)
+        stack.callback(crowd.end)
+        for _ in range(2):
+            crowd.ask("fill")
+            if drained:
+                crowd.ask("drain")
+        assert granted() > budget * 9 // 10
+        for _ in range(3):
+            sent = one.fill(limit(0))
+            await_size(one, limit(0), 5)
+            assert one.drops() == 0
+            assert one.numbers() == (sent, True)
+            crowd.ask("fill")
+        assert granted() <= budget
 
 
 @inside(modules=MM)

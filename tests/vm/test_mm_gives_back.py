@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """pf_mm: what a buffer has grown by comes back, and nothing that waits in it is lost."""
 
+import re
 import socket
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
 
 from inside import inside, mark
 from inside.growing import (
@@ -13,6 +15,7 @@ from inside.growing import (
     MM,
     STOPS,
     Owner,
+    Told,
     await_size,
     given_back,
     granted,
@@ -22,7 +25,7 @@ from inside.growing import (
     owners,
     refused,
 )
-from inside.net import Peer
+from inside.net import Peer, drain
 from inside.streaming import open_window, small_windows
 from inside.suite import ROOT, metric, wait_for
 
@@ -182,3 +185,91 @@ def test_observing_changes_nothing_but_counts() -> None:
         assert metric("packetflow_mm_grown_total")[""] == before["grown"]
         assert one.row()["grows"] == "0"
         assert "would have grown" in (ROOT / "status").read_text()
+
+
+TOP = Path("/sys/fs/cgroup")
+
+
+@contextmanager
+def small_group(most: str) -> Iterator[Path]:
+    made = TOP / "small"
+    (TOP / "cgroup.subtree_control").write_text("+memory")
+    made.mkdir()
+    try:
+        (made / "memory.max").write_text(most)
+        yield made
+    finally:
+        wait_for(lambda: not (made / "cgroup.procs").read_text())
+        made.rmdir()
+        (TOP / "cgroup.subtree_control").write_text("-memory")
+
+
+class Grouped(Owner):
+    """One whose socket counts against the memory of a control group."""
+
+    def __init__(self, group: Path) -> None:
+        self._group = group
+        super().__init__()
+
+    def _begin(self, control: socket.socket) -> None:
+        (self._group / "cgroup.procs").write_text("0")
+        super()._begin(control)
+
+    def _do_drain(self) -> int:
+        return len(drain(self.sock))
+
+
+class Eater(Told):
+    """One that takes memory of the group, and keeps it."""
+
+    def __init__(self, group: Path) -> None:
+        self._group = group
+        super().__init__(0, 30)
+        self._answer()
+
+    def _begin(self, control: socket.socket) -> None:
+        (self._group / "cgroup.procs").write_text("0")
+        self._kept: list[bytes] = []
+        control.send(b"0")
+
+    def _do_eat(self, mib: int) -> int:
+        self._kept.append(b"x" * (mib << 20))
+        return mib
+
+
+def send_large(to: Owner, datagrams: int) -> None:
+    for _ in range(datagrams):
+        with suppress(OSError):
+            to.sender.send(bytes(8000))
+
+
+@inside(modules=MM, timeout=120)
+def test_room_comes_back_before_a_group_runs_out_of_memory() -> None:
+    """Its buffer has grown while there was enough; then a program takes that.
+
+    All within the two seconds after which what is not used comes back in any case.
+    """
+    with ExitStack() as stack:
+        group = stack.enter_context(small_group("96M"))
+        stack.enter_context(knobs(scale=10_000, budget=4 << 20, burst=0))
+        one = Grouped(group)
+        stack.callback(one.end)
+        for _ in range(12):
+            send_large(one, 2500)
+            one.ask("drain")
+        grown = one.size()
+        assert grown > 20 << 20
+        eater = Eater(group)
+        stack.callback(eater.end)
+        send_large(one, 2500)
+        one.ask("drain")
+        for _ in range(8):
+            eater.ask("eat", 8)
+        time.sleep(0.3)
+        send_large(one, 4000)
+        for _ in range(3):
+            eater.ask("eat", 2)
+        killed = re.findall(r"^oom_kill (\d+)$", (group / "memory.events").read_text(), re.M)
+        assert killed == ["0"]
+        assert one.size() < grown
+        assert given_back()["memory"] > 0

@@ -4,6 +4,11 @@
 A buffer's size is what SO_RCVBUF shows its owner: sk_rcvbuf, to the byte.
 """
 
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
 from inside import inside, mark
 from inside.growing import (
     DEFAULT,
@@ -18,7 +23,7 @@ from inside.growing import (
     owner,
 )
 from inside.net import pressure
-from inside.suite import dropped, metric, set_knob, wait_for
+from inside.suite import dropped, metric, set_knob, wait_for, write
 
 pytestmark = mark.ends
 
@@ -129,3 +134,34 @@ def test_b2_waits_as_long_as_the_buffer_can_grow() -> None:
         early = int(one.row()["early_full"])
         assert 100 < early <= dropped()["socket_full"]
         assert one.drops() >= early
+
+
+TRACING = Path("/sys/kernel/tracing")
+
+
+@contextmanager
+def calls_of(function: str) -> Iterator[Path]:
+    """How often it was called: the last number but one of a line there."""
+    write(TRACING / "kprobe_events", f"p:counted {function}\n")
+    switch = TRACING / "events/kprobes/counted/enable"
+    switch.write_text("1")
+    try:
+        yield TRACING / "kprobe_profile"
+    finally:
+        switch.write_text("0")
+        write(TRACING / "kprobe_events", "-:counted\n")
+
+
+@inside(modules=MM)
+def test_who_is_at_its_limit_is_not_looked_at_in_each_jiffy() -> None:
+    """Of each look the limit is asked for; the keeper asks twice in each of its rounds."""
+    with owner() as one:
+        one.flood(FULL)
+        await_size(one, limit(0))
+        with calls_of("size_most") as profile:
+            begin = time.monotonic()
+            while time.monotonic() < begin + 2:
+                one.flood(10)
+            length = time.monotonic() - begin
+            calls = int(profile.read_text().split()[-2])
+        assert calls <= 45 * length, (calls, length)

@@ -181,3 +181,15 @@ def test_a_window_that_the_program_clamps_stays_so() -> None:
             stream.take(4096)
         assert one.size() == SMALL_WINDOW
         assert granted() == 0
+
+
+@inside(modules=MM)
+def test_where_no_stream_may_grow_none_is_looked_at() -> None:
+    """By default autotuning's limit is above what pf_mm would give to anybody."""
+    with small_windows(), knobs(default_size=4), owner(-20, tcp=True) as one:
+        stream = Stream(one)
+        for _ in range(20):
+            stream.fill()
+            stream.take(8192)
+            assert ", to 0 sockets that fill" in (ROOT / "status").read_text()
+        stream.finish()

@@ -33,6 +33,7 @@ KNOBS = {
     "enable": ("0", "1"),
     "max_sockets": ("64", "4194304", "131072"),
     "batch_us": ("0", "1000", "250"),
+    "rank_depth": ("0", "8", "2"),
     "filter/mode": ("observe", "enforce"),
     "filter/shed": ("full", "rank"),
     "filter/floor": ("0", "1000000", "100"),
@@ -53,6 +54,7 @@ BAD_FOR = {
     "enable": [*BAD_NUMBER, "2", "on", "yes"],
     "max_sockets": [*BAD_NUMBER, "0", "63", "4194305", "4294967360"],
     "batch_us": [*BAD_NUMBER, "1001", "4294967296"],
+    "rank_depth": [*BAD_NUMBER, "9", "4294967296"],
     "filter/mode": ["0", "1", "Enforce", "enforce observe", "enforced", "enforc", "observe\n\n"],
     "filter/shed": ["0", "Full", "none", "rank full", "ful"],
     "filter/floor": [*BAD_NUMBER, "1000001", "4294967296"],
@@ -275,7 +277,7 @@ def test_the_manual_explains_what_status_says_of_sessions() -> None:
 
 
 @inside(
-    common={"enable": 0, "max_sockets": 100, "batch_us": 30},
+    common={"enable": 0, "max_sockets": 100, "batch_us": 30, "rank_depth": 3},
     filter={"mode": "observe", "shed": "full", "floor": 7, "floor_share": 50, "exempt": "9"},
 )
 def test_knobs_are_module_parameters_too() -> None:
@@ -284,6 +286,7 @@ def test_knobs_are_module_parameters_too() -> None:
         "enable": "0",
         "max_sockets": "100",
         "batch_us": "30",
+        "rank_depth": "3",
         "filter/mode": "observe",
         "filter/shed": "full",
         "filter/floor": "7",

@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """A receiver's place in the order follows what the administrator has set."""
 
+import os
 import socket
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
@@ -9,7 +11,7 @@ from pathlib import Path
 
 from inside import inside
 from inside.net import Worker, pressure, udp
-from inside.suite import entry, wait_for
+from inside.suite import entry, set_knob, setting, wait_for
 
 TOP = Path("/sys/fs/cgroup")
 NICE_0 = 120
@@ -101,3 +103,70 @@ def test_each_group_has_its_own_weight() -> None:
                 return prios()
 
             wait_for(lambda: told() == {name: NICE_0 + level for name, level in levels.items()})
+
+
+NOBODY = 65534
+
+
+class Member:
+    """A child in a control group that receives whenever it is asked for its rank."""
+
+    def __init__(self, stack: ExitStack, group: Path, user: int = 0) -> None:
+        self._sock, self._sender = stack.enter_context(udp()), stack.enter_context(udp())
+        self._joined = False
+        self._group, self._user = group, user
+        self._pressing = stack.enter_context(pressure())
+        self._worker = Worker(self._receive)
+        stack.callback(self._worker.end)
+
+    def _receive(self) -> None:
+        if not self._joined:
+            (self._group / "cgroup.procs").write_text("0")
+            os.setresuid(self._user, self._user, self._user)
+            self._joined = True
+        if self._user:
+            (self._group / "cpu.weight.nice").write_text("-20")
+        self._sock.recv(1)
+
+    def prio(self) -> int:
+        self._pressing.raise_()  # then every receive call is looked at
+        self._sender.sendto(b"x", self._sock.getsockname())
+        self._worker.act()
+        return int(entry(self._sock)["prio"])
+
+
+@inside()
+def test_a_user_buys_no_rank_in_what_is_delegated_to_it() -> None:
+    """It owns the group, and sets its weight with each packet."""
+    with ExitStack() as stack:
+        *_, app = stack.enter_context(cgroups("user.slice", "user-65534.slice", "app.slice"))
+        for path in (app, *app.iterdir()):
+            os.chown(path, NOBODY, NOBODY)
+        member = Member(stack, app, NOBODY)
+        begin = time.monotonic()
+        while time.monotonic() < begin + 2.5:
+            assert member.prio() == NICE_0
+            time.sleep(0.1)
+        assert (app / "cpu.weight.nice").read_text() == "-20\n"
+        with setting("rank_depth", "3", "2"):
+            wait_for(lambda: member.prio() == NICE_0 - 20)
+        wait_for(lambda: member.prio() == NICE_0)
+
+
+@inside()
+def test_deeper_groups_lower_down_to_the_eighth() -> None:
+    with ExitStack() as stack:
+        made = stack.enter_context(cgroups(*(f"level{number}" for number in range(1, 10))))
+        member = Member(stack, made[-1])
+        wait_for(lambda: member.prio() == NICE_0)
+        (made[2] / "cpu.weight.nice").write_text("-7")
+        (made[7] / "cpu.weight.nice").write_text("4")
+        wait_for(lambda: member.prio() == NICE_0 + 4)
+        (made[8] / "cpu.weight.nice").write_text("10")
+        (made[1] / "cpu.weight.nice").write_text("-2")
+        wait_for(lambda: member.prio() == NICE_0 + 4 - 2)
+        set_knob("rank_depth", 0)
+        try:
+            wait_for(lambda: member.prio() == NICE_0 + 4)
+        finally:
+            set_knob("rank_depth", 2)

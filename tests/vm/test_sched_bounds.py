@@ -1,8 +1,11 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """pf_sched: what a boost may cost others is bounded, in CPU time and in changes."""
 
+import os
 import time
+from collections.abc import Callable
 from contextlib import ExitStack
+from functools import partial
 
 from inside import inside, mark
 from inside.raising import (
@@ -10,8 +13,11 @@ from inside.raising import (
     LEVERS,
     LONG,
     SCHED,
+    as_another_user,
     await_boosted,
+    await_raised,
     is_raised,
+    is_restored,
     of_low_priority_and_accurate,
     raise_up,
     starving,
@@ -107,6 +113,35 @@ def test_when_the_share_runs_out_the_more_important_stays_raised() -> None:
                 time.sleep(0.01)
         alone = {who: times.get(who, 0) for who in ((True, False), (False, True))}
         assert alone[True, False] > 30 + 3 * alone[False, True], times
+
+
+ONCE_RAISED: dict[str, Callable[[], object]] = {
+    "less important": partial(os.nice, 10),
+    "of another user": as_another_user,
+}
+
+
+@mark.parametrize("kind", list(ONCE_RAISED))
+@inside(modules=SCHED)
+def test_who_was_raised_once_spends_nothing_of_the_share(kind: str) -> None:
+    """They compute after their boost, and take all of the CPU unraised."""
+    with ExitStack() as stack:
+        stack.enter_context(starving("rr", hogs=0, cap=50, elect=4))
+        once = [stack.enter_context(receiving(ONCE_RAISED[kind])) for _ in range(3)]
+        receiver = stack.enter_context(receiving())
+        calm()
+        with flood(*(one.port for one in once)):
+            for one in once:
+                await_raised(one, "rr")
+        for one in once:
+            wait_for(partial(is_restored, one))
+            one.hog()
+        # By then they have spent more than there is, and are remembered.
+        time.sleep(1)
+        seen = Counting()
+        with flood(receiver.port):
+            await_raised(receiver, "rr")
+        assert seen["refused cap"] == 0, seen.all()
 
 
 @mark.cpus(1, 2)

@@ -196,6 +196,23 @@ def test_whoever_limits_its_real_time_is_not_made_real_time(lever: str, grouped:
         wait_for(lambda: receiver.state() == receiver.before)
 
 
+@inside(modules=SCHED)
+def test_whoever_has_no_lever_is_not_asked_about_at_each_packet() -> None:
+    def limit() -> None:
+        resource.setrlimit(resource.RLIMIT_RTTIME, (100_000, 100_000))
+
+    with starving("rr"), receiving(limit) as receiver:
+        calm()
+        with flood(receiver.port, pause=0.002):
+            seen = Counting()
+            wait_for(lambda: seen["refused lever"])
+            before, begin = seen["refused lever"], time.monotonic()
+            time.sleep(2)
+            refused, length = seen["refused lever"] - before, time.monotonic() - begin
+        # Each 16 ms, in jiffies.
+        assert refused <= 70 * length, (refused, length)
+
+
 @mark.full
 @mark.cpus(2)
 @inside(modules=SCHED, pinned=False)
