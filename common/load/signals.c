@@ -80,6 +80,9 @@ static void on_napi_poll(void *unused, struct napi_struct *napi, int work, int b
 {
 	struct pflow_load *load = this_cpu_ptr(&pflow_load);
 
+	/* A server that continues packets, and no device that brings any. */
+	if (napi->dev && unlikely(napi->dev->reg_state == NETREG_DUMMY))
+		return;
 	WRITE_ONCE(load->polled, load->polled + work);
 	if (napi->dev && work) {
 		load->device_polls++;

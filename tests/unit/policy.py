@@ -18,6 +18,8 @@ SOURCES = (
     "pf_filter/policy.c",
     "pf_sched/policy.c",
     "pf_mm/policy.c",
+    "pf_flow/policy.c",
+    "pf_flow/eevdf.c",
 )
 
 ONE = 65536

@@ -4,4 +4,5 @@
 
 #define U16_MAX UINT16_MAX
 #define U32_MAX UINT32_MAX
+#define U64_MAX UINT64_MAX
 #define S32_MAX INT32_MAX
