@@ -409,4 +409,30 @@ static inline void pflow_undefer_irqs(struct net_device *dev, unsigned long ns, 
 }
 #endif
 
+/*
+ * A device for NAPI instances of one's own, which nobody else sees: allocated by a function of its
+ * own from 6.10 (c661050f93d3), made in memory of the caller's before. By 7.2 only the first is left.
+ */
+static inline struct net_device *pflow_dummy_alloc(void)
+{
+#if defined(PFLOW_HAVE_NETDEV_DUMMY_ALLOC)
+	return alloc_netdev_dummy(0);
+#else
+	struct net_device *dev = kzalloc(sizeof(*dev), GFP_KERNEL);
+
+	if (dev)
+		init_dummy_netdev(dev);
+	return dev;
+#endif
+}
+
+static inline void pflow_dummy_free(struct net_device *dev)
+{
+#if defined(PFLOW_HAVE_NETDEV_DUMMY_ALLOC)
+	free_netdev(dev);
+#else
+	kfree(dev);
+#endif
+}
+
 #endif
