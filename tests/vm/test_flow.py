@@ -1,0 +1,106 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""pf_flow: what a flow may do it does, and no more; in order, and nothing gets lost."""
+
+import socket
+import time
+
+from inside import inside, mark
+from inside.flows import FLOW, IP_UDP, change, flow, flows
+from inside.net import Peer, datagram, drain, port_of, udp
+from inside.suite import wait_for
+
+
+@mark.parametrize("kind", ["v4", "v6"])
+@inside(modules=FLOW)
+def test_what_has_tokens_passes_and_what_has_none_waits(kind: str) -> None:
+    peer = Peer()
+    own = peer.ours4 if kind == "v4" else peer.ours6
+    receiver, sender = udp(own), peer.udp(peer.theirs4 if kind == "v4" else peer.theirs6)
+    headers = IP_UDP if kind == "v4" else IP_UDP + 20
+    size = 1000 - headers
+    with flows(f"a dst={own} dport={port_of(receiver)} rate=80k burst=2000 queue=10000"):
+        for number in range(20):
+            sender.sendto(datagram(number, size), receiver.getsockname()[:2])
+        assert drain(receiver) == [datagram(number, size) for number in range(2)]
+        found = flow("a")
+        assert (found["direct"], found["direct_bytes"]) == (2, 2000)
+        assert (found["waiting"], found["waiting_bytes"]) == (10, 10_000)
+        assert (found["full"], found["deferred"]) == (8, 0)
+        # One each tenth of a second.
+        began = time.monotonic()
+        receiver.settimeout(5)
+        got = [receiver.recv(2000) for _ in range(10)]
+        assert got == [datagram(number, size) for number in range(2, 12)]
+        assert 0.8 < time.monotonic() - began < 1.3
+        wait_for(lambda: flow("a")["waiting"] == 0)
+        found = flow("a")
+        assert (found["deferred"], found["deferred_bytes"]) == (10, 10_000)
+        assert 400_000 < found["delay_us"] < 800_000
+        assert 900_000 < found["delay_most_us"] < 1_300_000
+
+
+@inside(modules=FLOW)
+def test_what_is_no_flows_passes_untouched() -> None:
+    peer = Peer()
+    receiver, sender = udp(peer.ours4), peer.udp()
+    with flows(f"a dst=10.1.0.0/24 dport={port_of(receiver) ^ 1} rate=1 burst=1 queue=1"):
+        for number in range(20):
+            sender.sendto(datagram(number, 100), receiver.getsockname())
+        assert len(drain(receiver)) == 20
+        assert flow("a")["direct"] == flow("a")["full"] == 0
+
+
+@inside(modules=FLOW)
+def test_deleting_a_flow_loses_nothing_and_keeps_the_order() -> None:
+    peer = Peer()
+    receiver, sender = udp(peer.ours4), peer.udp()
+    change(f"add a dport={port_of(receiver)} rate=8k burst=1000")
+    for number in range(20):
+        sender.sendto(datagram(number, 500), receiver.getsockname())
+    assert flow("a")["waiting"] > 15
+    change("delete a")
+    for number in range(20, 30):
+        sender.sendto(datagram(number, 500), receiver.getsockname())
+    assert drain(receiver) == [datagram(number, 500) for number in range(30)]
+
+
+@inside(modules=FLOW)
+def test_a_higher_rate_holds_for_what_waits() -> None:
+    peer = Peer()
+    receiver, sender = udp(peer.ours4), peer.udp()
+    with flows(f"a dport={port_of(receiver)} rate=8k burst=1000"):
+        for number in range(20):
+            sender.sendto(datagram(number, 500), receiver.getsockname())
+        change("change a rate=100m")
+        wait_for(lambda: flow("a")["waiting"] == 0, 2)
+        assert drain(receiver) == [datagram(number, 500) for number in range(20)]
+
+
+@mark.parametrize("kind", ["tcp4", "tcp6"])
+@inside(modules=FLOW)
+def test_a_connection_gets_its_rate(kind: str) -> None:
+    """Super-packets count as what they were on the wire."""
+    peer = Peer()
+    own = peer.ours6 if kind == "tcp6" else peer.ours4
+    family = socket.AF_INET6 if kind == "tcp6" else socket.AF_INET
+    server = socket.create_server((own, 0), family=family)
+    with peer:
+        client = socket.create_connection(server.getsockname()[:2])
+    connection, _ = server.accept()
+    with flows(f"a dport={port_of(server)} rate=8m"):
+        client.setblocking(False)
+        connection.setblocking(False)
+        got, began, end = 0, 0.0, time.monotonic() + 3
+        while (now := time.monotonic()) < end:
+            try:
+                client.send(b"x" * 65536)
+            except BlockingIOError:
+                pass
+            try:
+                got += len(connection.recv(1 << 20))
+            except BlockingIOError:
+                time.sleep(0.001)
+            if not began and now > end - 2:
+                began, got = now, 0
+        rate = got * 8 / (time.monotonic() - began)
+    assert 7_400_000 < rate < 8_000_000, rate
