@@ -23,19 +23,23 @@
 
 #include "flow.h"
 
+#define LONGEST		(1u << 20)	/* packet, as far as buckets follow */
+
 /* What IP keeps in cb stays as it is. */
 static_assert(sizeof(struct inet_skb_parm) <= FLOW_WAIT_AT);
 static_assert(sizeof(struct inet6_skb_parm) <= FLOW_WAIT_AT);
 static_assert(IS_ALIGNED(FLOW_WAIT_AT, __alignof__(struct flow_wait)));
 
-static void flow_set_limits(struct flow *flow, const struct flow_shape *shape)
+static void flow_set_limits(struct flow *flow)
 {
+	const struct flow_shape *shape = &flow->shape;
 	u64 now = ktime_get_ns();
 
 	lockdep_assert_held(&flow->lock);
-	pflow_bucket_set(&flow->average, shape->rate, shape->burst ?: pflow_burst_bytes(shape->rate),
+	pflow_bucket_set(&flow->average, shape->rate,
+			 shape->burst ?: pflow_burst_bytes(shape->rate, flow->longest), now);
+	pflow_bucket_set(&flow->peak, shape->peak, pflow_peak_bytes(shape->peak, flow->longest),
 			 now);
-	pflow_bucket_set(&flow->peak, shape->peak, pflow_peak_bytes(shape->peak), now);
 	flow->queue_bytes = shape->queue ?: pflow_queue_bytes(shape->rate ?: shape->peak);
 	flow->queue_packets = pflow_queue_packets(flow->queue_bytes);
 }
@@ -64,7 +68,7 @@ struct flow *flow_alloc(const char *name, const struct flow_pattern *match,
 	flow->entity.weight = shape->weight;
 	flow->entity.where = PFLOW_NOWHERE;
 	spin_lock_bh(&flow->lock);
-	flow_set_limits(flow, shape);
+	flow_set_limits(flow);
 	spin_unlock_bh(&flow->lock);
 	return flow;
 }
@@ -108,9 +112,9 @@ static void flow_hurry(struct flow *flow)
  */
 void flow_set_shape(struct flow *flow, const struct flow_shape *shape)
 {
-	flow->shape = *shape;
 	spin_lock_bh(&flow->lock);
-	flow_set_limits(flow, shape);
+	flow->shape = *shape;
+	flow_set_limits(flow);
 	flow_server_reweigh(&flow->entity, shape->weight);
 	flow_hurry(flow);
 	spin_unlock_bh(&flow->lock);
@@ -226,6 +230,10 @@ unsigned int flow_admit(struct flow *flow, struct sk_buff *skb, const struct nf_
 	bool can;
 
 	spin_lock(&flow->lock);
+	if (unlikely(bytes > flow->longest)) {
+		flow->longest = min(bytes, LONGEST);
+		flow_set_limits(flow);
+	}
 	/* Behind others only who cannot wait asks for tokens. */
 	can = flow->state == FLOW_IDLE || skb_can_wait(skb);
 	if (flow->state == FLOW_IDLE || !can) {

@@ -143,12 +143,13 @@ struct flow_counts {
  * @bytes: of them, on the wire
  * @queue_bytes: how many may wait
  * @queue_packets: how many packets may
+ * @longest: packet that it had, bytes
+ * @shape: written under flow_mutex, too
  * @counts: what became of its packets
  * @early: packets dropped ahead of all else; without the lock
  * @entity: its place among those that wait; under the server's lock
  * @match: does not change
- * @shape: under flow_mutex, as the rest
- * @staged: what @shape is to become
+ * @staged: what @shape is to become; under flow_mutex, as the rest
  * @is_staged: that is to happen
  * @kept: it is in the table that is being made
  * @list: all of a namespace's
@@ -165,11 +166,12 @@ struct flow {
 	u32 bytes;
 	u32 queue_bytes;
 	u32 queue_packets;
+	u32 longest;
+	struct flow_shape shape;
 	struct flow_counts counts;
 	atomic64_t early;
 	struct pflow_entity entity;
 	struct flow_pattern match;
-	struct flow_shape shape;
 	struct flow_shape staged;
 	bool is_staged;
 	bool kept;

@@ -14,7 +14,8 @@
 
 #define BIT_TOKENS	1000000000ull		/* a bit's */
 #define BYTE_TOKENS	(8 * BIT_TOKENS)	/* a byte's */
-#define FRAMES		(2 * 1514u)		/* two whole packets of Ethernet */
+#define FRAME		1514u			/* a whole packet of Ethernet */
+#define FRAMES		(2 * FRAME)
 #define QUEUE_LEAST	(32u << 10)
 #define QUEUE_MOST	(64u << 20)
 #define PACKETS_LEAST	32u
@@ -103,28 +104,40 @@ void pflow_bucket_spend(struct pflow_bucket *bucket, u32 bytes)
 		bucket->tokens -= bytes * BYTE_TOKENS;
 }
 
+/* For lateness of that many us, which would cost tokens if the bucket were full by then. */
+static u32 depth_bytes(u64 rate, u32 us, u32 longest)
+{
+	u32 bytes = at_least_at_most(bytes_in(rate, us), FRAMES, PFLOW_BURST_MOST / 2);
+
+	return longest > FRAME ? bytes + longest - FRAME : bytes;
+}
+
 /**
  * pflow_burst_bytes() - how much of a flow may go at once, where nobody said
  * @rate: its average rate, bits a second
+ * @longest: its longest packet, bytes, less than PFLOW_BURST_MOST / 2
  *
- * A timer is exact to some microseconds. What waits need not go in bursts, so little will do.
+ * What waits need not go in bursts, so little would do. But if the server is late while the bucket
+ * is full, tokens are lost, and with them some of the rate. So the longest packet leaves room.
  *
- * Return: bytes, 5 ms of the rate, and no less than two whole packets.
+ * Return: bytes, 10 ms of the rate, and no less than two whole packets; and what a super-packet is
+ * longer than one.
  */
-u32 pflow_burst_bytes(u64 rate)
+u32 pflow_burst_bytes(u64 rate, u32 longest)
 {
-	return at_least_at_most(bytes_in(rate, 5000), FRAMES, PFLOW_BURST_MOST);
+	return depth_bytes(rate, 10000, longest);
 }
 
 /**
  * pflow_peak_bytes() - the same of the peak rate
  * @peak: bits a second
+ * @longest: its longest packet, bytes, less than PFLOW_BURST_MOST / 2
  *
- * Return: bytes, a millisecond of the rate, and no less than two whole packets.
+ * Return: bytes, a millisecond of the rate, and no less than two whole packets, and so on.
  */
-u32 pflow_peak_bytes(u64 peak)
+u32 pflow_peak_bytes(u64 peak, u32 longest)
 {
-	return at_least_at_most(bytes_in(peak, 1000), FRAMES, PFLOW_BURST_MOST);
+	return depth_bytes(peak, 1000, longest);
 }
 
 /**

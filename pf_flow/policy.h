@@ -43,8 +43,8 @@ void pflow_bucket_fill(struct pflow_bucket *bucket, u64 now);
 u64 pflow_bucket_wait(const struct pflow_bucket *bucket, u32 bytes);
 void pflow_bucket_spend(struct pflow_bucket *bucket, u32 bytes);
 
-u32 pflow_burst_bytes(u64 rate);
-u32 pflow_peak_bytes(u64 peak);
+u32 pflow_burst_bytes(u64 rate, u32 longest);
+u32 pflow_peak_bytes(u64 peak, u32 longest);
 u32 pflow_queue_bytes(u64 rate);
 u32 pflow_queue_packets(u32 bytes);
 

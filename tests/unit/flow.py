@@ -63,8 +63,8 @@ def _built() -> ctypes.CDLL:
         "bucket_fill": (None, bucket, u64),
         "bucket_wait": (u64, bucket, u32),
         "bucket_spend": (None, bucket, u32),
-        "burst_bytes": (u32, u64),
-        "peak_bytes": (u32, u64),
+        "burst_bytes": (u32, u64, u32),
+        "peak_bytes": (u32, u64, u32),
         "queue_bytes": (u32, u64),
         "queue_packets": (u32, u32),
         "choice_time": (u64, choice),
@@ -113,12 +113,12 @@ class Bucket:
         return self._raw.tokens
 
 
-def burst_bytes(rate: int) -> int:
-    return int(_built().pflow_burst_bytes(rate))
+def burst_bytes(rate: int, longest: int = 0) -> int:
+    return int(_built().pflow_burst_bytes(rate, longest))
 
 
-def peak_bytes(rate: int) -> int:
-    return int(_built().pflow_peak_bytes(rate))
+def peak_bytes(rate: int, longest: int = 0) -> int:
+    return int(_built().pflow_peak_bytes(rate, longest))
 
 
 def queue_bytes(rate: int) -> int:

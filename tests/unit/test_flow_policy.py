@@ -114,6 +114,8 @@ def test_a_clock_that_steps_back_gives_none_either(
 def test_lengths_follow_the_rate(a: int, b: int) -> None:
     for of in (burst_bytes, peak_bytes, queue_bytes, lambda rate: queue_packets(queue_bytes(rate))):
         assert 0 < of(min(a, b)) <= of(max(a, b)) <= BURST_MOST
+    for of in (burst_bytes, peak_bytes):
+        assert of(a, LENGTH_MOST) == of(a, 1514) + LENGTH_MOST - 1514
     assert queue_bytes(a) == min(max(a // 80, 32 << 10), 64 << 20)
 
 
