@@ -114,6 +114,7 @@ void flow_set_shape(struct flow *flow, const struct flow_shape *shape)
 {
 	spin_lock_bh(&flow->lock);
 	flow->shape = *shape;
+	flow_set_full(flow, false);
 	flow_set_limits(flow);
 	flow_server_reweigh(&flow->entity, shape->weight);
 	flow_hurry(flow);
@@ -252,6 +253,7 @@ unsigned int flow_admit(struct flow *flow, struct sk_buff *skb, const struct nf_
 		drop = pflow_drop_cannot_wait;
 	} else if (flow_is_full(flow, bytes)) {
 		flow->counts.full += packets;
+		flow_set_full(flow, true);
 		drop = pflow_drop_queue_full;
 	} else if (!flow_server_hold(skb)) {
 		flow->counts.memory += packets;
@@ -269,6 +271,7 @@ static struct sk_buff *flow_dequeue(struct flow *flow, u64 now)
 	struct flow_wait *wait = flow_wait_of(skb);
 	u64 delay = now > wait->since ? now - wait->since : 0;
 
+	flow_set_full(flow, false);
 	flow->bytes -= wait->bytes;
 	flow->counts.deferred += wait->packets;
 	flow->counts.deferred_bytes += wait->bytes;
@@ -348,6 +351,7 @@ static void flow_take(struct flow *flow, const struct net_device *dev, struct sk
 		__skb_queue_tail(to, skb);
 		flow_server_release(skb->truesize);
 	}
+	flow_set_full(flow, false);
 	if (flow->state == FLOW_QUEUED && skb_queue_empty(&flow->queue)) {
 		flow->state = FLOW_IDLE;
 		flow_server_leave(&flow->entity);

@@ -137,6 +137,7 @@ struct flow_counts {
  * @lock: for all up to @counts
  * @state: see enum flow_state
  * @open: it is about to go: nothing more waits for tokens
+ * @full: nothing was let into the queue since the last packet left it; read without the lock
  * @average: tokens of the average rate
  * @peak: tokens of the peak rate
  * @queue: packets that wait
@@ -160,6 +161,7 @@ struct flow {
 	spinlock_t lock;
 	u8 state;
 	bool open;
+	bool full;
 	struct pflow_bucket average;
 	struct pflow_bucket peak;
 	struct sk_buff_head queue;
@@ -208,6 +210,7 @@ struct flow_kind {
 
 /**
  * struct flow_table - the flows of a namespace; never changed once it is found
+ * @number: no two tables ever have the same
  * @kinds: of its flows; those of which more counts first
  * @nr_kinds: how many
  * @order: their numbers, in that order
@@ -220,6 +223,7 @@ struct flow_kind {
  * @buckets: by key
  */
 struct flow_table {
+	u64 number;
 	struct flow_kind kinds[FLOW_KINDS];
 	u32 nr_kinds;
 	u8 order[FLOW_KINDS];
@@ -287,6 +291,9 @@ struct flow_net *flow_net_of(const struct net *net);
 u32 flow_nets_flows(void);
 
 /* packet.c */
+void flow_key_set(struct flow_key *key, const struct sk_buff *skb,
+		  const struct nf_hook_state *state);
+unsigned int flow_hook_early(void *priv, struct sk_buff *skb, const struct nf_hook_state *state);
 unsigned int flow_hook(void *priv, struct sk_buff *skb, const struct nf_hook_state *state);
 
 /* flow.c */
@@ -299,6 +306,17 @@ void flow_forget_device(struct flow *flow, const struct net_device *dev);
 unsigned int flow_admit(struct flow *flow, struct sk_buff *skb, const struct nf_hook_state *state,
 			u32 bytes, u32 packets);
 void flow_serve(struct flow *flow, u64 now);
+
+/* recall.c */
+struct flow *flow_recall(const struct flow_table *table, const struct flow_key *key);
+void flow_recall_shown(const struct flow_table *table, const struct sk_buff *skb,
+		       struct flow *flow);
+struct flow *flow_recall_early(const struct flow_table *table, const struct sk_buff *skb,
+			       const struct nf_hook_state *state);
+void flow_set_full(struct flow *flow, bool full);
+bool flow_any_full(void);
+int flow_recall_setup(void);
+void flow_recall_teardown(void);
 
 /* serve.c */
 int flow_server_setup(void);

@@ -24,10 +24,13 @@ static struct pflow_module flow_module = {
 
 static int __init pf_flow_init(void)
 {
-	int err = flow_exempt_setup() ?: flow_server_setup();
+	int err = flow_exempt_setup() ?: flow_recall_setup();
 
 	if (err)
 		return err;
+	err = flow_server_setup();
+	if (err)
+		goto recall;
 	err = flow_nets_setup();
 	if (err)
 		goto server;
@@ -45,6 +48,8 @@ nets:
 	flow_nets_teardown();
 server:
 	flow_server_teardown();
+recall:
+	flow_recall_teardown();
 	return err;
 }
 
@@ -53,6 +58,7 @@ static void __exit pf_flow_exit(void)
 	pflow_module_unregister(&flow_module);
 	flow_nets_teardown();
 	flow_server_teardown();
+	flow_recall_teardown();
 }
 
 module_init(pf_flow_init);

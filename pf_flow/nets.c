@@ -28,6 +28,17 @@
 
 static const struct nf_hook_ops hooks[] = {
 	{
+		.hook = flow_hook_early,
+		.pf = NFPROTO_IPV4,
+		.hooknum = NF_INET_PRE_ROUTING,
+		.priority = NF_IP_PRI_CONNTRACK - 1,
+	}, {
+		.hook = flow_hook_early,
+		.pf = NFPROTO_IPV6,
+		.hooknum = NF_INET_PRE_ROUTING,
+		.priority = NF_IP6_PRI_CONNTRACK - 1,
+	},
+	{
 		.hook = flow_hook,
 		.pf = NFPROTO_IPV4,
 		.hooknum = NF_INET_PRE_ROUTING,

@@ -71,8 +71,14 @@ static void key_set6(struct flow_key *key, const struct sk_buff *skb)
 		key_set_ports(key, skb, offset);
 }
 
-static void key_set(struct flow_key *key, const struct sk_buff *skb,
-		    const struct nf_hook_state *state)
+/**
+ * flow_key_set() - read what a packet says
+ * @key: filled in
+ * @skb: the packet
+ * @state: of the hook that it is at
+ */
+void flow_key_set(struct flow_key *key, const struct sk_buff *skb,
+		  const struct nf_hook_state *state)
 {
 	memset(key, 0, sizeof(*key));
 	key->family = state->pf;
@@ -121,6 +127,48 @@ static bool port_is_exempt(__be16 port)
 	return exempt && test_bit(ntohs(port), exempt->local);
 }
 
+static const struct flow_table *hook_table(const struct nf_hook_state *state)
+{
+	if (netif_is_l3_master(state->in))
+		return NULL;
+	return rcu_dereference(flow_net_of(state->net)->table);
+}
+
+static noinline unsigned int pflow_drop_early(struct sk_buff *skb)
+{
+	kfree_skb_reason(skb, SKB_DROP_REASON_QDISC_DROP);
+	barrier();	/* not a tail call, or the location would be the caller's */
+	return NF_STOLEN;
+}
+
+/**
+ * flow_hook_early() - what a packet meets ahead of connection tracking
+ * @priv: unused
+ * @skb: the packet
+ * @state: of the hook
+ *
+ * Return: a verdict of netfilter's.
+ */
+unsigned int flow_hook_early(void *priv, struct sk_buff *skb, const struct nf_hook_state *state)
+{
+	const struct flow_table *table;
+	struct flow *flow;
+	u32 bytes;
+
+	if (likely(!flow_any_full()))
+		return NF_ACCEPT;
+	table = hook_table(state);
+	if (!table)
+		return NF_ACCEPT;
+	local_bh_disable();
+	flow = flow_recall_early(table, skb, state);
+	local_bh_enable();
+	if (!flow)
+		return NF_ACCEPT;
+	atomic64_add(packet_count(skb, &bytes), &flow->early);
+	return pflow_drop_early(skb);
+}
+
 /**
  * flow_hook() - what a packet meets last at PRE_ROUTING
  * @priv: unused
@@ -131,22 +179,23 @@ static bool port_is_exempt(__be16 port)
  */
 unsigned int flow_hook(void *priv, struct sk_buff *skb, const struct nf_hook_state *state)
 {
-	const struct flow_table *table = rcu_dereference(flow_net_of(state->net)->table);
-	unsigned int verdict;
+	const struct flow_table *table = hook_table(state);
+	unsigned int verdict = NF_ACCEPT;
 	u32 bytes, packets;
 	struct flow_key key;
 	struct flow *flow;
 
-	if (!table || netif_is_l3_master(state->in))
+	if (!table)
 		return NF_ACCEPT;
-	key_set(&key, skb, state);
-	flow = flow_table_find(table, &key);
-	if (!flow || port_is_exempt(key.dport))
-		return NF_ACCEPT;
-	packets = packet_count(skb, &bytes);
+	flow_key_set(&key, skb, state);
 	/* What user space has looked at in between goes on with softirqs on. */
 	local_bh_disable();
-	verdict = flow_admit(flow, skb, state, bytes, packets);
+	flow = port_is_exempt(key.dport) ? NULL : flow_recall(table, &key);
+	flow_recall_shown(table, skb, flow);
+	if (flow) {
+		packets = packet_count(skb, &bytes);
+		verdict = flow_admit(flow, skb, state, bytes, packets);
+	}
 	local_bh_enable();
 	return verdict;
 }

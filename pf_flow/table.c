@@ -89,10 +89,13 @@ void flow_table_free(struct flow_table *table)
 struct flow_table *flow_table_alloc(u32 room)
 {
 	struct flow_table *table = kzalloc(sizeof(*table), GFP_KERNEL_ACCOUNT);
+	static u64 number;
 	u32 buckets = roundup_pow_of_two(max(room, 1u));
 
 	if (!table)
 		return NULL;
+	lockdep_assert_held(&flow_mutex);
+	table->number = ++number;
 	table->room = room;
 	table->mask = buckets - 1;
 	table->links = kvcalloc(max(room, 1u), sizeof(*table->links), GFP_KERNEL_ACCOUNT);

@@ -1,14 +1,24 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """pf_flow: what a flow may do it does, and no more; in order, and nothing gets lost."""
 
+import os
+import signal
 import socket
 import time
 from contextlib import suppress
 
 from inside import inside, mark
 from inside.flows import FLOW, IP_UDP, change, flow, flows
-from inside.net import Peer, datagram, drain, port_of, udp
+from inside.net import Peer, datagram, drain, nft, port_of, udp
 from inside.suite import wait_for
+
+TRACKED = """table inet t {
+    chain c {
+        type filter hook input priority 0
+        ct state new accept
+    }
+}
+"""
 
 
 @mark.parametrize("kind", ["v4", "v6"])
@@ -26,7 +36,7 @@ def test_what_has_tokens_passes_and_what_has_none_waits(kind: str) -> None:
         found = flow("a")
         assert (found["direct"], found["direct_bytes"]) == (2, 2000)
         assert (found["waiting"], found["waiting_bytes"]) == (10, 10_000)
-        assert (found["full"], found["deferred"]) == (8, 0)
+        assert (found["full"] + found["early"], found["deferred"]) == (8, 0)
         # One each tenth of a second.
         began = time.monotonic()
         receiver.settimeout(5)
@@ -103,3 +113,64 @@ def test_a_connection_gets_its_rate(kind: str) -> None:
                 began, got = now, 0
         rate = got * 8 / (time.monotonic() - began)
     assert 7_400_000 < rate < 8_000_000, rate
+
+
+def flood(sender: socket.socket, to: tuple[str, int], size: int) -> None:
+    """As much as goes, for ever; each datagram as long as the others."""
+    while True:
+        for _ in range(50):
+            sender.sendto(b"x" * size, to)
+
+
+@mark.parametrize("tracked", [False, True])
+@mark.parametrize("kind", ["v4", "v6"])
+@mark.cpus(2)
+@inside(modules=FLOW, pinned=False)
+def test_what_exceeds_a_full_queue_is_dropped_first_and_the_rate_is_reached(
+    kind: str, tracked: bool
+) -> None:
+    """Within one percent; and each packet is accounted for."""
+    peer = Peer()
+    v6 = kind == "v6"
+    own, theirs = (peer.ours6, peer.theirs6) if v6 else (peer.ours4, peer.theirs4)
+    receiver, sender = udp(own, rcvbuf=4 << 20), peer.udp(theirs)
+    if tracked:
+        nft(TRACKED)
+    on_wire = 1200
+    size = on_wire - IP_UDP - 20 * v6
+    receiver.settimeout(5)
+    with flows(f"a dst={own} dport={port_of(receiver)} rate=5m"):
+        child = os.fork()
+        if not child:
+            flood(sender, receiver.getsockname()[:2], size)
+        try:
+            for _ in range(100):
+                receiver.recv(2000)
+            got, began = 0, time.monotonic()
+            while (now := time.monotonic()) - began < 4:
+                assert len(receiver.recv(2000)) == size
+                got += on_wire
+        finally:
+            os.kill(child, signal.SIGKILL)
+            os.waitpid(child, 0)
+        rate = got * 8 / (now - began)
+        assert 4_950_000 < rate < 5_050_000, rate
+        found = flow("a")
+        assert found["early"] > found["full"] > 0, found
+
+
+@inside(modules=FLOW)
+def test_another_connection_is_not_dropped_for_one_whose_queue_is_full() -> None:
+    peer = Peer()
+    full, other = udp(peer.ours4), udp(peer.ours4, rcvbuf=1 << 20)
+    sender = peer.udp()
+    with flows(f"a dport={port_of(full)} rate=8k burst=200 queue=1000", "b default rate=100m"):
+        for number in range(300):
+            sender.sendto(datagram(number, 100), full.getsockname())
+            sender.sendto(datagram(number, 100), other.getsockname())
+        assert drain(other) == [datagram(number, 100) for number in range(300)]
+        found = flow("a")
+        assert found["early"] > 100
+        assert found["early"] + found["full"] + found["direct"] + found["deferred"] + found[
+            "waiting"
+        ] == 300
