@@ -2,15 +2,15 @@
 /*
  * Flow: what becomes of a packet of one, and of the packets that wait.
  *
- * A packet passes at once only where nothing of its flow waits and nothing is being continued. So
- * packets of a flow stay in order, also where it begins to wait and where it ends: the last one that
- * waited has been handed on before the next one may pass.
+ * A packet passes at once only where nothing of its flow waits and nothing is being continued.
+ * So packets of a flow stay in order, also where it begins to wait and where it ends: the last
+ * one that waited has been handed on before the next one may pass.
  *
  * What waits has been made the kernel's own for longer than the hook lasts: its route is held
- * (skb_dst_force), it is not shared (ip_rcv() has seen to that) and is on no list. What cannot wait
- * is dropped where there are no tokens: a packet with a socket that a transparent proxy has
- * found, which may not hold it; one that a bridge shows to IP, whose ports may change meanwhile; and
- * one whose new connection other packets share.
+ * (skb_dst_force), it is not shared (ip_rcv() has seen to that) and is on no list. What cannot
+ * wait is dropped where there are no tokens: a packet with a socket that a transparent proxy has
+ * found, which may not hold it; one that a bridge shows to IP, whose ports may change meanwhile;
+ * and one whose new connection other packets share.
  *
  * Context: softirqs off, RCU read side, unless said otherwise.
  */
@@ -23,7 +23,7 @@
 
 #include "flow.h"
 
-#define LONGEST		(1u << 20)	/* packet, as far as buckets follow */
+#define LONGEST		1048576u	/* packet, as far as buckets follow */
 
 /* What IP keeps in cb stays as it is. */
 static_assert(sizeof(struct inet_skb_parm) <= FLOW_WAIT_AT);
@@ -303,8 +303,8 @@ static void flow_settle(struct flow *flow, u32 served, u64 now)
  * @flow: that was picked
  * @now: ns
  *
- * From when it was picked until its lock is taken, somebody else may have emptied it, and others may
- * have filled it again. Then it is idle, or in a heap.
+ * From when it was picked until its lock is taken, somebody else may have emptied it, and others
+ * may have filled it again. Then it is idle, or in a heap.
  *
  * The device of the packet may be going, which drops all that waits for it. This packet does not
  * wait any more. But a device goes a grace period later, and we are in RCU's read side.

@@ -158,7 +158,7 @@ struct flow_counts {
  * @name: does not change
  */
 struct flow {
-	spinlock_t lock;
+	spinlock_t lock;	/* for what a packet changes */
 	u8 state;
 	bool open;
 	bool full;

@@ -5,11 +5,11 @@
  * A namespace has our hooks while it has flows and the suite runs, so others pay nothing. Flows
  * stay while the suite is switched off, as settings do.
  *
- * A device goes: from NETDEV_UNREGISTER on no packet of it comes to a hook any more, as the kernel has
- * waited for those that were under way. What waits for it is dropped then. What is just being
- * continued is waited for, as a device that moves to another namespace is not by the
- * kernel. A namespace goes: its hooks go first (pre_exit), its devices next, its flows last, so that
- * nothing is left that waits in them.
+ * A device goes: from NETDEV_UNREGISTER on no packet of it comes to a hook any more, as the
+ * kernel has waited for those that were under way. What waits for it is dropped then. What is
+ * just being continued is waited for, as a device that moves to another namespace is not by the
+ * kernel. A namespace goes: its hooks go first (pre_exit), its devices next, its flows last, so
+ * that nothing is left that waits in them.
  *
  * Context: process, may sleep, under flow_mutex, which is taken here; that is inside
  * the mutex of all modules, the RTNL lock, and that of namespaces.
@@ -51,7 +51,7 @@ static const struct nf_hook_ops hooks[] = {
 	},
 };
 
-DEFINE_MUTEX(flow_mutex);
+DEFINE_MUTEX(flow_mutex);	/* for tables, namespaces, and the switch */
 static LIST_HEAD(nets);
 static unsigned int flow_net_id;
 static bool running;
@@ -236,7 +236,7 @@ void flow_nets_stop(void)
 	mutex_lock(&flow_mutex);
 	flow_server_open();
 	for (waited = 0; flow_server_waiting() && waited < DRAIN_MS; waited++)
-		msleep(1);
+		usleep_range(1000, 1500);
 	running = false;
 	list_for_each_entry(ours, &nets, list)
 		net_unhook(ours);

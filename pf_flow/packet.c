@@ -6,8 +6,8 @@
  * set, and the route is still to be found. What IP does next is state->okfn, at which a packet that
  * waited goes on.
  *
- * A packet is counted as it was on the wire, from its IP header on: of a super-packet that GRO made,
- * each packet with the headers that it had.
+ * A packet is counted as it was on the wire, from its IP header on: of a super-packet that GRO
+ * made, each packet with the headers that it had.
  *
  * Some packets come twice. What a VRF's device shows IP once more was counted when its own
  * device did, and what goes on behind that hook is nothing that could be called later.

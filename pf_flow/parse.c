@@ -6,8 +6,9 @@
  *	     [family=4|6] [mark=VALUE[/MASK]]
  *	     [rate=RATE] [peak=RATE] [burst=BYTES] [queue=BYTES] [weight=NUMBER]
  *
- * A rate is in bits a second, or with k, m, g behind it in thousands, millions, milliards, and "bit"
- * may follow. Bytes take k, m for 1024 and 1024^2. Functions return NULL, or what is wrong.
+ * A rate is in bits a second, or with k, m, g behind it in thousands, millions, milliards, and
+ * "bit" may follow. Bytes take k, m for 1024 and 1024^2. Functions return NULL, or what is
+ * wrong.
  *
  * Context: process, under flow_mutex.
  */
@@ -92,6 +93,16 @@ static bool port_parse(char *text, __be16 *port, __be16 *mask)
 	return true;
 }
 
+static bool sport_parse(char *text, struct flow_pattern *match)
+{
+	return port_parse(text, &match->key.sport, &match->mask.sport);
+}
+
+static bool dport_parse(char *text, struct flow_pattern *match)
+{
+	return port_parse(text, &match->key.dport, &match->mask.dport);
+}
+
 static bool match_set_family(struct flow_pattern *match, u8 family)
 {
 	if (match->mask.family && match->key.family != family)
@@ -125,6 +136,16 @@ static bool prefix_parse(char *text, struct flow_pattern *match, __be32 *address
 		bits -= here;
 	}
 	return match_set_family(match, v6 ? NFPROTO_IPV6 : NFPROTO_IPV4);
+}
+
+static bool src_parse(char *text, struct flow_pattern *match)
+{
+	return prefix_parse(text, match, match->key.source, match->mask.source);
+}
+
+static bool dst_parse(char *text, struct flow_pattern *match)
+{
+	return prefix_parse(text, match, match->key.destination, match->mask.destination);
 }
 
 static bool protocol_parse(char *text, struct flow_pattern *match)
@@ -202,10 +223,24 @@ const char *flow_parse_name(char **rest, char *name)
 	return strscpy(name, word, FLOW_NAME) < 0 ? "the name is too long" : NULL;
 }
 
+static const struct {
+	const char *name;
+	bool (*parse)(char *text, struct flow_pattern *match);
+	const char *wrong;
+} match_words[] = {
+	{ "src", src_parse, "src is no prefix, or longer than it says, or of the other family" },
+	{ "dst", dst_parse, "dst is no prefix, or longer than it says, or of the other family" },
+	{ "proto", protocol_parse, "proto is no protocol that is known" },
+	{ "sport", sport_parse, "sport is no port" },
+	{ "dport", dport_parse, "dport is no port" },
+	{ "family", family_parse, "family is not 4 or 6, or another one than that of a prefix" },
+	{ "mark", mark_parse, "mark is no value, or has bits that do not count" },
+};
+
 /**
  * flow_parse_match() - take a word that says which packets are meant
  * @net: in whose namespace
- * @word: it; written to
+ * @word: it; written to, if it is such a word
  * @match: what is known so far
  * @taken: filled in: it is such a word
  *
@@ -214,34 +249,22 @@ const char *flow_parse_name(char **rest, char *name)
 const char *flow_parse_match(const struct net *net, char *word, struct flow_pattern *match,
 			     bool *taken)
 {
-	struct flow_key *key = &match->key, *mask = &match->mask;
 	char *value = strchr(word, '=');
 	size_t length = value ? value++ - word : strlen(word);
+	unsigned int i;
 
-#define WORD_IS(name) (length == strlen(name) && !strncmp(word, name, length) && (*taken = true))
-	if (!value) {
-		match->fallback |= WORD_IS("default");
+	*taken = true;
+	if (!strcmp(word, "default")) {
+		match->fallback = true;
 		return NULL;
 	}
-	if (WORD_IS("src"))
-		return prefix_parse(value, match, key->source, mask->source) ? NULL :
-		       "src is no prefix, has bits behind its length, or is of the other family";
-	if (WORD_IS("dst"))
-		return prefix_parse(value, match, key->destination, mask->destination) ? NULL :
-		       "dst is no prefix, has bits behind its length, or is of the other family";
-	if (WORD_IS("proto"))
-		return protocol_parse(value, match) ? NULL : "proto is no protocol that is known";
-	if (WORD_IS("sport"))
-		return port_parse(value, &key->sport, &mask->sport) ? NULL : "sport is no port";
-	if (WORD_IS("dport"))
-		return port_parse(value, &key->dport, &mask->dport) ? NULL : "dport is no port";
-	if (WORD_IS("family"))
-		return family_parse(value, match) ? NULL : "family is not 4 or 6, or another one";
-	if (WORD_IS("mark"))
-		return mark_parse(value, match) ? NULL : "mark is no value, or has bits that do not count";
-	if (WORD_IS("dev"))
+	if (value && !strncmp(word, "dev=", 4))
 		return device_parse(net, value, match);
-#undef WORD_IS
+	for (i = 0; value && i < ARRAY_SIZE(match_words); i++)
+		if (length == strlen(match_words[i].name) &&
+		    !strncmp(word, match_words[i].name, length))
+			return match_words[i].parse(value, match) ? NULL : match_words[i].wrong;
+	*taken = false;
 	return NULL;
 }
 
@@ -261,17 +284,17 @@ const char *flow_parse_shape(char *word, struct flow_shape *shape)
 		return "a word that is not known";
 	*value++ = '\0';
 	if (!strcmp(word, "rate"))
-		return rate_parse(value, &shape->rate) ? NULL : "rate is none of 1 to 1000g bits a second";
+		return rate_parse(value, &shape->rate) ? NULL : "rate is not of 1 to 1000g bits/s";
 	if (!strcmp(word, "peak"))
-		return rate_parse(value, &shape->peak) ? NULL : "peak is none of 1 to 1000g bits a second";
+		return rate_parse(value, &shape->peak) ? NULL : "peak is not of 1 to 1000g bits/s";
 	if (!strcmp(word, "burst"))
-		return bytes_parse(value, &shape->burst) ? NULL : "burst is none of 1 to 1024m bytes";
+		return bytes_parse(value, &shape->burst) ? NULL : "burst is not of 1 to 1024m";
 	if (!strcmp(word, "queue"))
-		return bytes_parse(value, &shape->queue) ? NULL : "queue is none of 1 to 1024m bytes";
+		return bytes_parse(value, &shape->queue) ? NULL : "queue is not of 1 to 1024m";
 	if (strcmp(word, "weight"))
 		return "a word that is not known";
 	if (!number_within(value, 1, PFLOW_WEIGHT_MOST, &weight))
-		return "weight is none of 1 to 1000";
+		return "weight is not of 1 to 1000";
 	shape->weight = weight;
 	return NULL;
 }

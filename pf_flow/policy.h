@@ -18,7 +18,7 @@
 #include <linux/types.h>
 
 #define PFLOW_RATE_MOST		1000000000000ull	/* bits a second */
-#define PFLOW_BURST_MOST	(1u << 30)	/* bytes */
+#define PFLOW_BURST_MOST	1073741824u	/* bytes */
 #define PFLOW_WEIGHT_MOST	1000u
 #define PFLOW_NEVER		(~0ull)
 

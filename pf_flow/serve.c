@@ -37,7 +37,7 @@
  * @waiting: how many these are, with those that are being continued
  */
 static struct flow_server {
-	spinlock_t lock;
+	spinlock_t lock;	/* for who is next */
 	struct pflow_choice choice;
 	u64 timer_at;
 	bool run;

@@ -63,8 +63,9 @@ static unsigned int prefix_length(const __be32 *mask)
 	return bits;
 }
 
-static void table_show_prefix(struct seq_file *m, const char *name, const struct flow_pattern *match,
-			      const __be32 *address, const __be32 *mask)
+static void table_show_prefix(struct seq_file *m, const char *name,
+			      const struct flow_pattern *match, const __be32 *address,
+			      const __be32 *mask)
 {
 	unsigned int bits = prefix_length(mask);
 

@@ -2,10 +2,10 @@
 /*
  * The table: which flow is a packet's?
  *
- * Flows of which the same counts (prefixes of the same lengths, both ports, a mark's bits ...) are of
- * one *kind*. A packet is masked and looked up in one hash table once for each kind. So a look-up
- * takes as long with 100 000 flows as with 10. It takes longer with more kinds, of
- * which a table has FLOW_KINDS at most: prefixes of all lengths cost what their number of lengths
+ * Flows of which the same counts (prefixes of the same lengths, both ports, a mark's bits ...)
+ * are of one *kind*. A packet is masked and looked up in one hash table once for each kind. So a
+ * look-up takes as long with 100 000 flows as with 10. It takes longer with more kinds, of which
+ * a table has FLOW_KINDS at most: prefixes of all lengths cost what their number of lengths
  * costs. The kind of which most counts comes first, so the most exact flow wins, whatever the
  * order in which they were written.
  *
@@ -179,7 +179,7 @@ const char *flow_table_add(struct flow_table *table, struct flow *flow)
 	} else {
 		link->kind = table_kind(table, &match->mask);
 		if (link->kind == FLOW_KINDS)
-			return "too many kinds of matches: prefixes of so many lengths, and the like";
+			return "too many kinds of matches";
 		link->key = match->key;
 		bucket = table_bucket(table, &link->key, link->kind);
 		hlist_for_each_entry(other, bucket, by_key)

@@ -8,10 +8,11 @@
  *	change NAME SHAPE...
  *	delete NAME
  *
- * All lines of a write are done, or none. The new table is made beside the one in force. Where all
- * lines could be done, flows that stay get what they are to do, and the table is exchanged. A flow
- * that stays keeps its queue and its counters. One that is replaced by one of the same name and match
- * stays, too. What goes wrong is told with the number of its line in the file "error".
+ * All lines of a write are done, or none. The new table is made beside the one in force. Where
+ * all lines could be done, flows that stay get what they are to do, and the table is exchanged.
+ * A flow that stays keeps its queue and its counters. One that is replaced by one of the same
+ * name and match stays, too. What goes wrong is told with the number of its line in the file
+ * "error".
  *
  * Context: process, may sleep, under flow_mutex.
  */
@@ -241,7 +242,7 @@ static void change_commit(struct flow_change *change)
 			flow_set_shape(flow, &flow->staged);
 	/* So that what waits is not overtaken by what comes when the flow is gone. */
 	for (; flows_wait(&gone) && waited < OPEN_MS; waited++)
-		msleep(1);
+		usleep_range(1000, 1500);
 	if (!ours->number) {
 		flow_table_free(change->table);
 		change->table = NULL;

@@ -410,8 +410,8 @@ static inline void pflow_undefer_irqs(struct net_device *dev, unsigned long ns, 
 #endif
 
 /*
- * A device for NAPI instances of one's own, which nobody else sees: allocated by a function of its
- * own from 6.10 (c661050f93d3), made in memory of the caller's before. By 7.2 only the first is left.
+ * A device for NAPI instances of one's own, which nobody else sees: from 6.10 allocated
+ * (c661050f93d3), before made in memory of the caller's. By 7.2 only the first is left.
  */
 static inline struct net_device *pflow_dummy_alloc(void)
 {

@@ -182,7 +182,9 @@ class Choice:
         assert raw.weights == sum(one.weight for one in competing)
         assert raw.sum == sum(_signed(one.start - raw.base) * one.weight for one in competing)
         for kind, heap in enumerate(raw.heaps):
-            held = {self._numbers[ctypes.addressof(heap.at[i].contents)] for i in range(heap.number)}
+            held = {
+                self._numbers[ctypes.addressof(heap.at[i].contents)] for i in range(heap.number)
+            }
             assert held == set(self.where(kind))
             assert all(self.entities[n].competes == (kind != ASLEEP) for n in held)
 

@@ -130,8 +130,9 @@ def test_lag_is_bounded_by_a_packet(shares: list[int], packets: list[int], base:
     for who in range(len(shares)):
         choice.join(who, packets[who])
     for turn, _ in enumerate(packets):
-        who = choice.pick()
-        assert who is not None
+        picked = choice.pick()
+        assert picked is not None
+        who = picked
         length = choice.entities[who].length
         choice.served(who, length)
         served[who] += length
@@ -207,10 +208,10 @@ def test_a_flow_without_tokens_holds_up_nobody(number: int, length: int) -> None
         choice.join(who, length)
     choice.sleep(0, length, 10**9)
     for _ in range(3 * number):
-        who = choice.pick()
-        assert who
-        choice.served(who, length)
-        choice.again(who, length)
+        picked = choice.pick()
+        assert picked
+        choice.served(picked, length)
+        choice.again(picked, length)
     choice.wake(10**9)
     assert choice.entities[0].where == ELIGIBLE
 
@@ -222,13 +223,13 @@ def test_shares_are_by_weight_where_both_sleep_now_and_then(a: int, b: int, leng
     for who in range(2):
         choice.join(who, length)
     for turn in range(200):
-        who = choice.pick()
-        assert who is not None
-        choice.served(who, length)
-        served[who] += length
+        picked = choice.pick()
+        assert picked is not None
+        choice.served(picked, length)
+        served[picked] += length
         if turn % 3:
-            choice.again(who, length)
+            choice.again(picked, length)
         else:
-            choice.sleep(who, length, turn)
+            choice.sleep(picked, length, turn)
             choice.wake(turn)
     assert abs(Fraction(sum(served) * a, a + b) - served[0]) <= 8 * length

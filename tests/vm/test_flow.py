@@ -171,6 +171,7 @@ def test_another_connection_is_not_dropped_for_one_whose_queue_is_full() -> None
         assert drain(other) == [datagram(number, 100) for number in range(300)]
         found = flow("a")
         assert found["early"] > 100
-        assert found["early"] + found["full"] + found["direct"] + found["deferred"] + found[
-            "waiting"
-        ] == 300
+        assert (
+            found["early"] + found["full"] + found["direct"] + found["deferred"] + found["waiting"]
+            == 300
+        )
