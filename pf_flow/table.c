@@ -54,6 +54,13 @@ static u32 key_bits(const struct flow_key *mask)
 	return bits;
 }
 
+/* By how much counts; among equals by addresses first, so that it is definite. */
+static bool kind_first(const struct flow_kind *one, const struct flow_kind *other)
+{
+	return one->bits == other->bits ? memcmp(&one->mask, &other->mask, sizeof(one->mask)) > 0 :
+	       one->bits > other->bits;
+}
+
 static struct hlist_head *table_bucket(const struct flow_table *table, const struct flow_key *key,
 				       u32 kind)
 {
@@ -110,7 +117,7 @@ struct flow_table *flow_table_alloc(u32 room)
 /* Return: the number of a mask's kind, which is new if need be; FLOW_KINDS: there are too many. */
 static u32 table_kind(struct flow_table *table, const struct flow_key *mask)
 {
-	u32 kind, place, bits = key_bits(mask);
+	u32 kind, place;
 
 	for (kind = 0; kind < table->nr_kinds; kind++)
 		if (key_same(&table->kinds[kind].mask, mask))
@@ -118,12 +125,11 @@ static u32 table_kind(struct flow_table *table, const struct flow_key *mask)
 	if (kind == FLOW_KINDS)
 		return kind;
 	table->kinds[kind].mask = *mask;
-	table->kinds[kind].bits = bits;
+	table->kinds[kind].bits = key_bits(mask);
 	for (place = table->nr_kinds++; place; place--) {
 		u8 before = table->order[place - 1];
 
-		/* Among equals a definite order: whatever was written first. */
-		if (table->kinds[before].bits >= bits)
+		if (kind_first(&table->kinds[before], &table->kinds[kind]))
 			break;
 		table->order[place] = before;
 	}

@@ -124,7 +124,7 @@ def flood(sender: socket.socket, to: tuple[str, int], size: int) -> None:
 
 @mark.parametrize("tracked", [False, True])
 @mark.parametrize("kind", ["v4", "v6"])
-@mark.cpus(2)
+@mark.counted
 @inside(modules=FLOW, pinned=False)
 def test_what_exceeds_a_full_queue_is_dropped_first_and_the_rate_is_reached(
     kind: str, tracked: bool
