@@ -3,6 +3,7 @@
 
 import os
 import time
+from functools import partial
 from pathlib import Path
 
 from inside import inside, mark
@@ -106,7 +107,7 @@ def test_a_write_is_done_whole_or_not_at_all() -> None:
 @inside(modules=FLOW)
 def test_texts_that_are_none() -> None:
     for text in ("add a dport=1\0add b dport=2", "\0"):
-        assert error_of(lambda text=text: write(TABLE, text)) == "Invalid argument"
+        assert error_of(partial(write, TABLE, text)) == "Invalid argument"
     file = os.open(TABLE, os.O_WRONLY)
     assert os.write(file, b"add a dport=1") == 13
     assert os.write(file, b"add b dport=2") == 13
