@@ -5,7 +5,10 @@
 
 #include <linux/err.h>
 #include <linux/net.h>
+#include <linux/preempt.h>
+#include <linux/rcupdate.h>
 #include <linux/sched.h>
+#include <net/inet_sock.h>
 
 #include "packetflow.h"
 
@@ -19,14 +22,39 @@ u32 pflow_modules_buffer_most(u8 protocol, u8 rank);
 void pflow_modules_status(struct seq_file *m);
 void pflow_modules_metrics(struct seq_file *m);
 
+/*
+ * Around what is shown of modules and probes to whoever reads a file, be it somebody who gets no
+ * more than idle time. Whoever stops a module waits for a grace period, and so for readers. One
+ * that has begun is soon done, as nobody takes the CPU from it. No lock is held, and nothing may
+ * sleep: what is shown are some hundred lines at most.
+ */
+static inline void pflow_show_begin(void)
+{
+	preempt_disable();
+	rcu_read_lock();
+}
+
+static inline void pflow_show_end(void)
+{
+	rcu_read_unlock();
+	preempt_enable();
+}
+
 /* sockets/table.c */
 int pflow_table_setup(unsigned int max_sockets);
 void pflow_table_teardown(void);
-struct pflow_sock *pflow_sock_get(struct sock *sk);
+
+/* How a socket was come by. */
+enum pflow_met {
+	PFLOW_MET_OPEN,		/* a task has it open */
+	PFLOW_MET_MADE,		/* it is being bound, or was accepted: it has a port in a moment */
+	PFLOW_MET_RECEIVING,	/* somebody receives on it */
+};
+
+struct pflow_sock *pflow_sock_get(struct sock *sk, enum pflow_met met);
 void pflow_sock_forget(const struct sock *sk);
 void pflow_table_reap(void);
 void pflow_table_clear(void);
-void pflow_table_refill(void);
 void pflow_table_for_each(void (*fn)(struct pflow_sock *entry, void *data), void *data);
 unsigned int pflow_table_buckets(void);
 void pflow_table_bucket(unsigned int bucket,
@@ -40,6 +68,7 @@ raw_spinlock_t *pflow_sock_lock(const struct pflow_sock *entry);
  * @refused: sockets that found it full
  * @starved: sockets that found the pool empty and were left to the next scan
  * @reaped: entries whose release was missed
+ * @displaced: entries that gave way to others, as the table was full
  */
 struct pflow_table_stats {
 	unsigned int used;
@@ -47,12 +76,21 @@ struct pflow_table_stats {
 	unsigned long refused;
 	unsigned long starved;
 	unsigned long reaped;
+	unsigned long displaced;
 };
 
 void pflow_table_stats(struct pflow_table_stats *stats);
 
+/* sockets/pool.c */
+int pflow_pool_setup(void);
+void pflow_pool_teardown(void);
+struct pflow_sock *pflow_pool_take(void);
+void pflow_pool_refill(void);
+void pflow_pool_free(struct pflow_sock *entry);
+void pflow_pool_free_later(struct pflow_sock *entry);
+
 /* sockets/owner.c */
-void pflow_owner_holds(struct sock *sk, struct task_struct *task, u16 scan);
+void pflow_owner_holds(struct sock *sk, struct task_struct *task, u8 scan);
 void pflow_owner_accepts(struct sock *sk);
 void pflow_owner_receives(struct sock *sk);
 
@@ -60,6 +98,12 @@ void pflow_owner_receives(struct sock *sk);
 static inline struct sock *pflow_process_sock(const struct socket *sock)
 {
 	return sock->file ? sock->sk : NULL;
+}
+
+/* Can it be sent anything? */
+static inline bool pflow_sock_bound(const struct sock *sk)
+{
+	return READ_ONCE(inet_sk(sk)->inet_num);
 }
 
 /* sockets/group.c */

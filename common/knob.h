@@ -33,7 +33,7 @@ struct pflow_ports {
  * @fallback: the default
  * @choices: names of the values 0.., NULL-terminated; NULL for numbers
  * @parse: for values that are neither: takes the text, changes nothing on error
- * @show: the opposite of @parse
+ * @show: the opposite of @parse; under RCU, and may not sleep
  * @release: frees what @parse made, when the module goes
  * @ports: the value of a set of ports, whose @parse, @show and @release are those of
  *	proc/ports.c; NULL until it is first set

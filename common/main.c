@@ -3,9 +3,9 @@
  * pf_common: the part that the PacketFlow modules share.
  *
  * Setup goes from the inside out: the table, then its files, then the hooks
- * that fill it. Teardown is the mirror: when the files are gone nobody can
- * switch on what is being switched off, when the hooks are gone nobody enters
- * a socket, and only then is the table freed.
+ * that fill it. Teardown begins with the hooks, as the files may be held by whoever reads
+ * them: when the files are gone nobody can switch on what was switched off, when the hooks are gone
+ * nobody enters a socket, and only then is the table freed.
  *
  * Context: process: loading and unloading.
  */
@@ -37,6 +37,8 @@ table:
 
 static void __exit pf_common_exit(void)
 {
+	pflow_enable(0);
+	/* Waits for who is reading the files. Until they are gone it can be switched on again. */
 	pflow_proc_teardown();
 	pflow_enable(0);
 	pflow_table_teardown();

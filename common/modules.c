@@ -2,8 +2,9 @@
 /*
  * The modules that hang on pf_common, and the switch that stops them all.
  *
- * One mutex orders registration, the switch, and the reading of what modules
- * tell of themselves; so none of their functions runs once they have left. The estimator uses a
+ * One mutex orders registration and the switch. Who reads what modules tell of themselves holds
+ * none, since anybody may read: that is under RCU, and a module is stopped a grace period after it
+ * is last shown; so none of its functions runs once it has left. The estimator uses a
  * second mutex when it tells modules of pressure: a holder of the first one may be waiting for the
  * estimator.
  *
@@ -16,7 +17,7 @@
 
 #include "internal.h"
 
-static LIST_HEAD(modules);
+static LIST_HEAD(modules);		/* read under RCU */
 static LIST_HEAD(running_modules);	/* read under RCU */
 static LIST_HEAD(told);		/* those that run and are told of pressure; under told_lock */
 static DEFINE_MUTEX(modules_lock);
@@ -44,6 +45,7 @@ static int suite_start_module(struct pflow_module *module)
 	if (err)
 		return err;
 	list_add_tail_rcu(&module->run, &running_modules);
+	WRITE_ONCE(module->runs, true);
 	mutex_lock(&told_lock);
 	list_add_tail(&module->told, &told);
 	mutex_unlock(&told_lock);
@@ -51,8 +53,9 @@ static int suite_start_module(struct pflow_module *module)
 }
 
 /*
- * The mutex does not order what a probe tells, or the table asks. A grace period does: after it
- * nobody is in the module's function, or finds it, so what that needs may go, and its text later.
+ * The mutex does not order what a probe tells, or what the table or a reader asks. A grace period
+ * does: after it nobody is in the module's function, or finds it, so what that needs may go, and
+ * its text later.
  */
 static void suite_stop_module(struct pflow_module *module)
 {
@@ -61,6 +64,7 @@ static void suite_stop_module(struct pflow_module *module)
 	list_del(&module->told);
 	mutex_unlock(&told_lock);
 	list_del_rcu(&module->run);
+	WRITE_ONCE(module->runs, false);
 	synchronize_rcu();
 	module->stop();
 }
@@ -82,7 +86,7 @@ static int suite_start(void)
 		if (err)
 			goto modules;
 	}
-	running = true;
+	WRITE_ONCE(running, true);
 	return 0;
 
 modules:
@@ -105,7 +109,7 @@ static void suite_stop(void)
 	pflow_estimator_teardown();
 	pflow_probes_teardown();
 	table_empty();
-	running = false;
+	WRITE_ONCE(running, false);
 }
 
 /**
@@ -180,7 +184,7 @@ int pflow_module_register(struct pflow_module *module)
 			suite_stop_module(module);
 		goto unlock;
 	}
-	list_add_tail(&module->list, &modules);
+	list_add_tail_rcu(&module->list, &modules);
 unlock:
 	mutex_unlock(&modules_lock);
 	return err;
@@ -195,13 +199,15 @@ EXPORT_SYMBOL_GPL(pflow_module_register);
  */
 void pflow_module_unregister(struct pflow_module *module)
 {
-	/* Waits for writers of the files, who may hold the mutex below. */
-	proc_remove(module->dir);
 	mutex_lock(&modules_lock);
-	list_del(&module->list);
+	list_del_rcu(&module->list);
 	if (running)
 		suite_stop_module(module);
+	else
+		synchronize_rcu();
 	mutex_unlock(&modules_lock);
+	/* Last, as it waits for who is reading the files, as long as he likes. */
+	proc_remove(module->dir);
 }
 EXPORT_SYMBOL_GPL(pflow_module_unregister);
 
@@ -290,16 +296,16 @@ void pflow_modules_status(struct seq_file *m)
 {
 	struct pflow_module *module;
 
-	mutex_lock(&modules_lock);
-	seq_printf(m, "suite: %s\n", running ? "running" :
+	pflow_show_begin();
+	seq_printf(m, "suite: %s\n", READ_ONCE(running) ? "running" :
 		   "switched off (write 1 to /proc/packetflow/enable)");
 	/* What a module has to tell lives from its start to its stop. */
-	list_for_each_entry(module, &modules, list) {
+	list_for_each_entry_rcu(module, &modules, list) {
 		seq_printf(m, "\n[%s]\n", module->name);
-		if (running)
+		if (READ_ONCE(module->runs))
 			module->status(m);
 	}
-	mutex_unlock(&modules_lock);
+	pflow_show_end();
 }
 
 /**
@@ -312,9 +318,9 @@ void pflow_modules_metrics(struct seq_file *m)
 {
 	struct pflow_module *module;
 
-	mutex_lock(&modules_lock);
-	if (running)
-		list_for_each_entry(module, &modules, list)
+	pflow_show_begin();
+	list_for_each_entry_rcu(module, &modules, list)
+		if (READ_ONCE(module->runs))
 			module->metrics(m);
-	mutex_unlock(&modules_lock);
+	pflow_show_end();
 }

@@ -49,16 +49,17 @@ void pflow_rank_unpin(const struct task_struct *task);
  *	A close can be missed, and other protocols' sockets are told of too
  * @buffer_most: how large the buffer of a receiver of that protocol and rank may become, bytes;
  *	under RCU; may be NULL
- * @status: lines for people
- * @metrics: OpenMetrics families
+ * @status: lines for people; under RCU, preemption off: may not sleep
+ * @metrics: OpenMetrics families; likewise
  * @dir: made by pf_common
  * @list: kept by pf_common
  * @run: kept by pf_common
  * @told: kept by pf_common
+ * @runs: kept by pf_common
  *
- * @pressure and @watch are called by a thread, which may sleep, between @start and @stop. All
- * others but @closes and @buffer_most are called in process context under one mutex, so a module
- * cannot be unregistered while it is being read.
+ * @pressure and @watch are called by a thread, which may sleep, between @start and @stop. So are
+ * @closes, @buffer_most, @status and @metrics, under RCU: @stop comes a grace period after the last
+ * call. @start and @stop are called in process context under one mutex.
  */
 struct pflow_module {
 	const char *name;
@@ -78,7 +79,11 @@ struct pflow_module {
 	struct list_head list;
 	struct list_head run;
 	struct list_head told;
+	bool runs;
 };
+
+/* proc/proc.c */
+bool pflow_reader_is_admin(const struct seq_file *m);
 
 /* modules.c */
 int pflow_module_register(struct pflow_module *module);

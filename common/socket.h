@@ -64,7 +64,8 @@ struct pflow_sock {
 	u32 drained;			/* jiffies when a look found that somebody had received */
 	u32 late_since;			/* jiffies, see pflow_sock_late(); 0: not late */
 	u16 late_looked;		/* low bits of jiffies when that was looked for */
-	u16 scan;			/* last scan that met it */
+	u8 scan;			/* last scan that met it */
+	u8 user;			/* where its user's entries are counted */
 	pid_t pid;			/* thread, initial pid namespace */
 	u32 born;			/* pflow_task_born() of the thread, as ids are used again */
 	const void *group;		/* scheduling group: compared, never followed */

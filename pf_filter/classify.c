@@ -31,6 +31,8 @@
 #include "../common/compat/compat.h"
 #include "filter.h"
 
+#define GROUP_LOOKS	16	/* members of a group */
+
 /*
  * How many packets a buffer is that carries so much behind its headers. What comes from a
  * virtio or tun device may leave the count to the receiver.
@@ -208,17 +210,25 @@ static bool group_member_is_known(const struct filter_packet *packet,
  * not be known yet: the most important member stands for all, and only if all are full is the
  * packet sure to be dropped. The array only grows in place; its members are freed after a grace
  * period.
+ *
+ * Anybody may make a group of thousands. Of a large one a few members are looked at, in each jiffy
+ * others, so that no packet costs more.
  */
 static enum filter_outcome packet_find_in_group(struct filter_packet *packet,
 						const struct sock_reuseport *group)
 {
-	unsigned int n = READ_ONCE(group->num_socks), i;
+	unsigned int n = READ_ONCE(group->num_socks), looks = min(n, GROUP_LOOKS), at = 0;
 
 	smp_rmb();	/* pairs with smp_wmb() in __reuseport_add_sock() */
-	packet->full = true;
+	packet->group = FILTER_GROUP_WHOLE;
+	if (looks < n) {
+		packet->group = FILTER_GROUP_PART;
+		at = (u32)jiffies * GROUP_LOOKS % n;
+	}
+	packet->full = packet->group == FILTER_GROUP_WHOLE;
 	packet->entry = NULL;
-	for (i = 0; i < n; i++) {
-		struct sock *sk = READ_ONCE(group->socks[i]);
+	for (; looks; looks--) {
+		struct sock *sk = READ_ONCE(group->socks[at]);
 		struct pflow_sock *entry = sk ? pflow_sock_find(sk) : NULL;
 
 		if (!entry)
@@ -227,15 +237,21 @@ static enum filter_outcome packet_find_in_group(struct filter_packet *packet,
 			packet->entry = entry;
 			packet->sk = sk;
 		}
-		packet->full &= sock_would_drop(packet, sk);
+		packet->full = packet->full && sock_would_drop(packet, sk);
+		at = at + 1 < n ? at + 1 : 0;
 	}
-	return packet->entry ? FILTER_PASS : FILTER_PASS_UNTRACKED;
+	if (!packet->entry)
+		return FILTER_PASS_UNTRACKED;
+	filter_remember(packet);
+	pflow_sock_settle(packet->entry, packet->sk);
+	return FILTER_PASS;
 }
 
 static enum filter_outcome packet_find_entry(struct filter_packet *packet)
 {
 	const struct sock_reuseport *group;
 
+	packet->group = FILTER_GROUP_NONE;
 	if (READ_ONCE(udp_sk(packet->sk)->encap_type) || READ_ONCE(udp_sk(packet->sk)->encap_rcv))
 		return FILTER_PASS_KERNEL_SOCKET;
 	group = rcu_dereference(packet->sk->sk_reuseport_cb);
@@ -301,14 +317,14 @@ static noinline enum filter_outcome packet_find_receiver(struct filter_packet *p
 /**
  * filter_find_sock() - look at the socket of a recalled packet
  * @packet: recalled without its socket; @sk, @entry and @full are filled in. Without a buffer,
- *	as a frame, it is not looked up anew if that socket is not found
+ *	as a frame, it is not looked up anew if that socket is not found. A group is looked at anew
  *
  * Context: softirq, RCU read side. Return: %FILTER_PASS if it may be judged,
  * or why it may not.
  */
 static enum filter_outcome filter_find_sock(struct filter_packet *packet)
 {
-	if (!filter_revive_sock(packet))
+	if (packet->group != FILTER_GROUP_NONE || !filter_revive_sock(packet))
 		return packet->skb ? packet_find_receiver(packet) : FILTER_PASS_UNTRACKED;
 	packet->full = sock_would_drop(packet, packet->sk);
 	return FILTER_PASS;

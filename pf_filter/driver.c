@@ -53,12 +53,14 @@ static struct net_device *device_uppermost(struct net_device *dev)
  * @end: behind its last byte
  * @dev: device that it came by; of a VLAN where it is tagged so
  * @length: of its datagram
+ * @tos: of IPv4
  */
 struct frame {
 	const void *at;
 	const void *end;
 	struct net_device *dev;
 	u16 length;
+	u8 tos;
 };
 
 static const void *frame_take(struct frame *frame, unsigned int length)
@@ -124,6 +126,7 @@ static bool frame_read4(struct frame *frame, struct wire_key *key)
 		return false;
 	frame->end = frame->at + length - sizeof(*iph);
 	addresses_pack4(key->address, iph->saddr, iph->daddr);
+	frame->tos = iph->tos;
 	key->v4 = true;
 	return frame_read_udp(frame, key);
 }
@@ -173,6 +176,8 @@ static bool frame_recall(const struct wire *wire, struct filter_packet *packet,
 	packet->net = dev_net(frame->dev);
 	packet->v4 = wire->key.v4;
 	packet->length = frame->length;
+	packet->tos = frame->tos;
+	packet->loopback = frame->dev->flags & IFF_LOOPBACK;
 	packet->truesize = wire->truesize;
 	/* A longer one takes no less. */
 	packet->least = frame->length >= wire->length ? wire->truesize : SKB_TRUESIZE(0);

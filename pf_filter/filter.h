@@ -58,6 +58,13 @@ static inline bool filter_exempt(u16 local_port, u16 remote_port, u32 rate)
 	       (rate < FILTER_REPLY_RATE && test_bit(remote_port, list->remote));
 }
 
+/* The receiver is picked by a program from a group of sockets. */
+enum filter_group {
+	FILTER_GROUP_NONE,
+	FILTER_GROUP_WHOLE,	/* all of its members were looked at */
+	FILTER_GROUP_PART,	/* it has more than that: whether all are full is not known */
+};
+
 /**
  * struct filter_packet - a packet for one receiver of this host
  * @skb: its buffer; several packets where GRO merged them. NULL: a frame that has none yet
@@ -72,10 +79,12 @@ static inline bool filter_exempt(u16 local_port, u16 remote_port, u32 rate)
  * @length: of the datagram, its header included
  * @truesize: what it takes of a receiver's buffer, if it is received, or about so much
  * @least: no more than that
+ * @group: enum filter_group; @entry and @sk are its most important member's
  * @lasting: @entry depends on nothing but the flow
  * @ranked: B1 has let it through already
  * @unsourced: it may be another source that its socket sees
  * @full: the socket would drop it
+ * @tos: of IPv4, where there is no buffer yet
  * @v4: came by IPv4
  * @loopback: came from this very host
  * @local_port: destination port, host order
@@ -94,10 +103,12 @@ struct filter_packet {
 	u16 length;
 	u32 truesize;
 	u32 least;
+	u8 group;
 	bool lasting;
 	bool ranked;
 	bool unsourced;
 	bool full;
+	u8 tos;
 	bool v4;
 	bool loopback;
 	u16 local_port;

@@ -20,7 +20,6 @@
 #include "../common/compat/compat.h"
 #include "filter.h"
 
-#define TRAIL_BEGINS	(HZ / 4)	/* so long a slot is left to who waits for the first */
 #define SHARING_MOST	32		/* sockets looked at; of more it is taken to be so */
 
 /* Does all that goes to this address go one way? */
@@ -92,12 +91,8 @@ static enum filter_outcome trail_follow(struct trail *trail, struct filter_packe
 	u64 routes = net_routes(packet->net, packet->v4);
 
 	lockdep_assert_held(&trail->lock);
-	if (!trail_leads_to(trail, packet) || trail->outer != packet->net) {
-		if (trail->outer && (trail_known(trail) ||
-				     pflow_within(trail->began, TRAIL_BEGINS)))
-			return FILTER_PASS_FORWARDED;
+	if (!trail_leads_to(trail, packet) || trail->outer != packet->net)
 		trail_begin(trail, packet);
-	}
 	if (trail->routes != routes) {
 		trail_end(trail);
 		trail->routes = routes;
@@ -146,11 +141,13 @@ static noinline bool port_depends_on_source(const struct filter_packet *packet)
 static enum filter_outcome filter_follow(struct filter_packet *packet)
 {
 	struct sk_buff *skb = packet->skb;
-	struct trail *trail = trail_of(packet);
 	enum filter_outcome outcome;
+	struct trail *trail;
 
-	if (IS_ENABLED(CONFIG_PREEMPT_RT) || packet->loopback || packet_hops(packet) <= 1 ||
-	    !spin_trylock(&trail->lock))
+	if (IS_ENABLED(CONFIG_PREEMPT_RT) || packet->loopback || packet_hops(packet) <= 1)
+		return FILTER_PASS_FORWARDED;
+	trail = trail_find_or_take(packet);
+	if (!trail || !spin_trylock(&trail->lock))
 		return FILTER_PASS_FORWARDED;
 	outcome = trail_follow(trail, packet);
 	spin_unlock(&trail->lock);

@@ -13,7 +13,8 @@
  *
  * B1 does not need the socket. B2 does not need it either if the receiver was recalled
  * and the packets let through since the last look surely fit. What the receiver reads
- * meanwhile only makes more room.
+ * meanwhile only makes more room. Of a group with a program no packet is sure to be dropped as long
+ * as its most important member has room, so the same holds there; B2 leaves large groups alone.
  *
  * Context: softirq, RCU read side.
  */
@@ -166,6 +167,9 @@ static enum filter_outcome filter_judge(struct filter_packet *packet)
 		entry_take_room(entry, packet->truesize);
 		return FILTER_PASS;
 	}
+	/* Nothing would come of another look at so large a group in this jiffy. */
+	if (!packet->sk && unlikely(packet->group == FILTER_GROUP_PART))
+		return FILTER_PASS;
 	outcome = packet->sk ? FILTER_PASS : filter_find_sock(packet);
 	return outcome == FILTER_PASS ? packet_judge_socket(packet, level) : outcome;
 }

@@ -35,9 +35,11 @@ static struct tag *tag_find(struct trail *trail, const struct filter_packet *pac
 
 static noinline enum meeting trail_meet(const struct filter_packet *packet)
 {
-	struct trail *trail = trail_of(packet);
+	struct trail *trail = trail_find(packet);
 	enum meeting met = MET_FIRST;
 
+	if (!trail)
+		return MET_FIRST;
 	if (!spin_trylock(&trail->lock))
 		return MET_UNSURE;
 	if (trail_leads_to(trail, packet) && trail->outer != packet->net) {
@@ -71,10 +73,10 @@ static enum meeting filter_meet(const struct filter_packet *packet)
 static noinline void filter_confirm_trail(const struct filter_packet *packet)
 {
 	const struct sk_buff *skb = packet->skb;
-	struct trail *trail = trail_of(packet);
+	struct trail *trail = trail_find(packet);
 	struct tag *tag;
 
-	if (!spin_trylock(&trail->lock))
+	if (!trail || !spin_trylock(&trail->lock))
 		return;
 	tag = trail_leads_to(trail, packet) ? tag_find(trail, packet) : NULL;
 	if (!tag)

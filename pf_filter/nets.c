@@ -129,8 +129,9 @@ static struct pernet_operations net_ops = {
 };
 
 /*
- * As many as that, the oldest first. A namespace leaves the list before its exit function is called.
- * One that was not there yet is hooked in the next round. Return: whether any is hooked ahead.
+ * As many as that, the oldest first. A namespace leaves the list before its exit function is
+ * called. One that was not there yet is hooked in the next round. Return: whether any is hooked
+ * ahead.
  */
 static bool nets_set_hooked(bool on, unsigned int most)
 {
@@ -175,6 +176,8 @@ void filter_nets_watch(bool on)
 		return;
 	/* Who has a lock may have no CPU. */
 	if (mutex_trylock(&hooks_lock)) {
+		if (on)
+			WRITE_ONCE(hooks_wanted, true);
 		if (down_read_trylock(&net_rwsem)) {
 			if (nets_set_hooked(on, NETS_AT_ONCE))
 				tracked_use(true);

@@ -10,19 +10,22 @@
  * gone, the flow is unknown. The socket's address is followed only after the kernel's
  * own table of UDP sockets has shown that the socket is still there.
  *
+ * Which slot is a flow's depends on a random key.
+ *
  * The slots are this CPU's own and used with softirqs off, which excludes all
  * others, except on PREEMPT_RT, where nothing is remembered.
  *
  * Context: softirq, RCU read side.
  */
-#include <linux/hash.h>
 #include <linux/ip.h>
 #include <linux/rculist.h>
 
 #include "../common/compat/compat.h"
 #include "filter.h"
+#include "wire.h"
 
 #define SLOT_BITS	6
+#define SLOT_WORDS	5	/* addresses of IPv6, and ports */
 #define CHAIN_MOST	8	/* sockets looked at; with more a look-up is as cheap */
 
 /**
@@ -34,6 +37,8 @@
  * @until: jiffies in which this is known to be so
  * @epoch: trails_epoch at that time
  * @routes: what the routes to another namespace were known by then
+ * @group: enum filter_group: @sk is the most important member that was looked at
+ * @tos: of its packets, as the routes to another namespace may depend on it
  */
 struct receiver {
 	const struct net *net;
@@ -43,6 +48,8 @@ struct receiver {
 	u32 until;
 	u32 epoch;
 	u64 routes;
+	u8 group;
+	u8 tos;
 };
 
 /**
@@ -63,6 +70,9 @@ struct flow {
 
 static DEFINE_PER_CPU(struct flow [1 << SLOT_BITS], flows);
 
+/* Strangers choose what is hashed: without it they could have flows displace each other. */
+static u64 slot_key[SLOT_WORDS] __read_mostly;
+
 static u32 packet_ports(const struct filter_packet *packet)
 {
 	return (u32)packet->remote_port << 16 | packet->local_port;
@@ -70,9 +80,9 @@ static u32 packet_ports(const struct filter_packet *packet)
 
 static struct flow *flow_slot(const struct filter_packet *packet)
 {
-	u32 key = (__force u32)ip_hdr(packet->skb)->saddr ^ packet_ports(packet);
+	u64 word = (u64)(__force u32)ip_hdr(packet->skb)->saddr << 32 | packet_ports(packet);
 
-	return &(*this_cpu_ptr(&flows))[hash_32(key, SLOT_BITS)];
+	return &(*this_cpu_ptr(&flows))[pflow_slot_hash(slot_key, &word, 1) >> (64 - SLOT_BITS)];
 }
 
 static bool packet_may_be_recalled(const struct filter_packet *packet)
@@ -89,6 +99,8 @@ static void receiver_remember(struct receiver *to, const struct filter_packet *p
 	to->until = jiffies;
 	to->epoch = packet->epoch;
 	to->routes = packet->routes;
+	to->group = packet->group;
+	to->tos = packet_tos(packet);
 }
 
 /* Is the other namespace still there, and do the routes of IPv4 still lead to it? */
@@ -104,7 +116,8 @@ static bool receiver_recall(const struct receiver *to, struct filter_packet *pac
 	if (to->until != (u32)jiffies || to->net != packet->net)
 		return false;
 	if (unlikely(to->home != packet->net)) {
-		if (!packet->v4 || !receiver_still_there(to, packet->net))
+		if (!packet->v4 || to->tos != packet_tos(packet) ||
+		    !receiver_still_there(to, packet->net))
 			return false;
 		packet->epoch = to->epoch;
 		packet->routes = to->routes;
@@ -113,6 +126,7 @@ static bool receiver_recall(const struct receiver *to, struct filter_packet *pac
 	if (!packet->entry)
 		return false;
 	packet->home = to->home;
+	packet->group = to->group;
 	packet->lasting = true;
 	return true;
 }

@@ -21,6 +21,10 @@
  * where it fails, the packet is treated as if nothing were known. What ends trails holds the lock
  * of each, softirqs off.
  *
+ * There are fewer slots than destinations that a stranger may think of. So a slot in use gives way,
+ * too, to one packet in %GIVE_WAY that finds none: who sends most has a trail most of the time, and
+ * nobody keeps others from one by a few packets a second.
+ *
  * Lifetimes: a trail's namespaces are followed under RCU. filter_trails_forget_net() is called
  * when a namespace has begun to go, and the kernel waits for a grace period before it is freed; a
  * namespace that has begun to is not taken into a trail.
@@ -30,14 +34,18 @@
 #include <linux/etherdevice.h>
 #include <linux/hash.h>
 #include <linux/jhash.h>
+#include <net/inet_ecn.h>
 #include <net/ip6_fib.h>
 
 #include "filter.h"
 
-#define TRAIL_BITS	8
+#define TRAIL_SETS_BITS	6
+#define TRAIL_WAYS	4
 #define TAG_BITS	4
 #define CONFIRM_EVERY	(HZ / 25)	/* with so many tags, longer than a backlog takes */
 #define TRAIL_LASTS	HZ
+#define TRAIL_BEGINS	(HZ / 4)	/* so long a slot is left to who waits for the first */
+#define GIVE_WAY	64
 
 /**
  * struct tag - what a traced packet is known by
@@ -60,6 +68,7 @@ struct tag {
 /**
  * struct trail - where the packets for one destination go
  * @lock: of the rest
+ * @key: hash of the destination; read without the lock, to find it
  * @outer: namespace that forwards them; NULL: this slot is free
  * @home: namespace that receives them; NULL: not known yet
  * @local: destination address; IPv4 as mapped address
@@ -77,6 +86,7 @@ struct tag {
  */
 struct trail {
 	spinlock_t lock;	/* of the rest */
+	u32 key;
 	const struct net *outer;
 	struct net *home;
 	struct in6_addr local;
@@ -93,7 +103,8 @@ struct trail {
 	struct tag tags[1 << TAG_BITS];
 };
 
-static struct trail trails[1 << TRAIL_BITS];
+static struct trail trails[TRAIL_WAYS << TRAIL_SETS_BITS];
+static DEFINE_PER_CPU(u32, trails_sought);
 static u32 trails_seed;
 static u32 trails_until;	/* jiffies until which there may be any */
 static u32 trails_epoch;	/* changes when any has ended but by routes */
@@ -137,24 +148,45 @@ static u8 packet_hops(const struct filter_packet *packet)
 	return packet->v4 ? ip_hdr(packet->skb)->ttl : ipv6_hdr(packet->skb)->hop_limit;
 }
 
+/* By which routes may go; not what says whether there is congestion on the way. */
 static u8 packet_tos(const struct filter_packet *packet)
 {
-	return packet->v4 ? ip_hdr(packet->skb)->tos : 0;
+	u8 tos;
+
+	if (packet->skb)
+		tos = packet->v4 ? ip_hdr(packet->skb)->tos : 0;
+	else
+		tos = packet->tos;
+	return tos & ~INET_ECN_MASK;
 }
 
 /* The same in both namespaces; keyed, as strangers choose addresses. */
-static struct trail *trail_of(const struct filter_packet *packet)
+static u32 packet_key(const struct filter_packet *packet)
 {
 	const struct sk_buff *skb = packet->skb;
-	u32 hash;
+	u32 port = (u32)packet_tos(packet) << 16 | packet->local_port;
 
 	if (packet->v4)
-		hash = jhash_2words((__force u32)ip_hdr(skb)->daddr, packet->local_port,
-				    trails_seed);
-	else
-		hash = jhash2((const u32 *)&ipv6_hdr(skb)->daddr, 4,
-			      trails_seed ^ packet->local_port);
-	return &trails[hash >> (32 - TRAIL_BITS)];
+		return jhash_2words((__force u32)ip_hdr(skb)->daddr, port, trails_seed);
+	return jhash2((const u32 *)&ipv6_hdr(skb)->daddr, 4, trails_seed ^ port);
+}
+
+static struct trail *trail_set(u32 key)
+{
+	return &trails[(key >> (32 - TRAIL_SETS_BITS)) * TRAIL_WAYS];
+}
+
+/* The one of this destination, most likely: whoever has its lock looks again. */
+static struct trail *trail_find(const struct filter_packet *packet)
+{
+	u32 key = packet_key(packet);
+	struct trail *set = trail_set(key);
+	unsigned int i;
+
+	for (i = 0; i < TRAIL_WAYS; i++)
+		if (READ_ONCE(set[i].key) == key)
+			return &set[i];
+	return NULL;
 }
 
 static bool trail_leads_to(const struct trail *trail, const struct filter_packet *packet)
@@ -172,6 +204,43 @@ static bool trail_known(const struct trail *trail)
 	return trail->home && pflow_within(trail->confirmed, TRAIL_LASTS);
 }
 
+static bool trail_in_use(const struct trail *trail)
+{
+	/* Read without the lock: one that changes meanwhile gives way, or does not. */
+	return data_race(trail->outer && (trail_known(trail) ||
+					  pflow_within(trail->began, TRAIL_BEGINS)));
+}
+
+/* Does a slot in use give way to this packet, and which of a set? */
+static bool trail_gives_way(unsigned int *way)
+{
+	u32 sought = this_cpu_inc_return(trails_sought);
+
+	*way = sought / GIVE_WAY % TRAIL_WAYS;
+	return sought % GIVE_WAY == 0;
+}
+
+/*
+ * The trail of this packet, or where it may begin; NULL: nowhere. Of two namespaces that forward to
+ * the same address one has a trail.
+ */
+static struct trail *trail_find_or_take(const struct filter_packet *packet)
+{
+	struct trail *trail = trail_find(packet), *set = trail_set(packet_key(packet));
+	unsigned int i;
+
+	if (trail) {
+		/* Without the lock, as in trail_in_use(). */
+		if (data_race(trail->outer) == packet->net || !trail_in_use(trail))
+			return trail;
+		return trail_gives_way(&i) ? trail : NULL;
+	}
+	for (i = 0; i < TRAIL_WAYS; i++)
+		if (!trail_in_use(&set[i]))
+			return &set[i];
+	return trail_gives_way(&i) ? &set[i] : NULL;
+}
+
 /* What is under way may go either way. */
 static void trail_end(struct trail *trail)
 {
@@ -183,6 +252,7 @@ static void trail_begin(struct trail *trail, const struct filter_packet *packet)
 {
 	lockdep_assert_held(&trail->lock);
 	trail_end(trail);
+	WRITE_ONCE(trail->key, packet_key(packet));
 	trail->outer = packet->net;
 	trail->local = packet_local(packet);
 	trail->port = packet->local_port;
@@ -313,5 +383,6 @@ static void trails_setup(void)
 		spin_lock_init(&trail->lock);
 		trail_end(trail);
 		trail->outer = NULL;
+		trail->key = 0;
 	}
 }

@@ -20,7 +20,6 @@
  *
  * Context: softirq, RCU read side.
  */
-#include <linux/hash.h>
 #include <linux/random.h>
 
 #include "../common/compat/compat.h"
@@ -54,11 +53,12 @@ static u32 places_until;	/* jiffies until which any place before the hook may be
 
 static struct wire *wire_slot(const struct wire_key *key)
 {
-	u32 hash = (key->address[0] >> 32) ^ key->ports;
+	u64 hash = pflow_slot_hash(slot_key, key->address, 1) +
+		   key->ports * slot_key[SLOT_WORDS - 1];
 
 	if (!key->v4)
-		hash ^= key->address[1] ^ key->address[1] >> 32;
-	return this_cpu_ptr(wires) + hash_32(hash, WIRE_BITS);
+		hash += pflow_slot_hash(slot_key + 1, key->address + 1, 3);
+	return this_cpu_ptr(wires) + (hash >> (64 - WIRE_BITS));
 }
 
 static bool wire_matches(const struct wire *wire, const struct wire_key *key)
@@ -218,7 +218,11 @@ static void filter_teach_wire(struct wire *wire, const struct filter_packet *pac
 
 static int wires_setup(void)
 {
+	unsigned int i;
+
 	judged_mark = get_random_u64();
+	for (i = 0; i < SLOT_WORDS; i++)
+		slot_key[i] = get_random_u64() | 1;
 	wires = __alloc_percpu(sizeof(struct wire) << WIRE_BITS, __alignof__(struct wire));
 	if (!wires)
 		return -ENOMEM;

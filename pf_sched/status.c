@@ -36,6 +36,37 @@ static const char * const end_names[ENDS] = {
 	[END_WEAK] = "weak",
 };
 
+/* Return: whether a thread is raised by it. Who that is, is told to administrators only. */
+static bool slot_status(struct seq_file *m, const struct slot *slot, bool named)
+{
+	char comm[TASK_COMM_LEN];
+	enum boost_lever lever;
+	unsigned int levels;
+	unsigned long irq;
+	int pid, prio;
+	bool shown;
+
+	raw_spin_lock_irqsave(&slots_lock, irq);
+	shown = slot->state == SLOT_RAISED;
+	if (shown) {
+		pid = slot->boost.task->pid;
+		strscpy(comm, slot->boost.task->comm, sizeof(comm));
+		prio = pflow_rank_prio(slot->rank);
+		lever = slot->boost.lever;
+		levels = slot->boost.levels;
+	}
+	raw_spin_unlock_irqrestore(&slots_lock, irq);
+	if (!shown || !named)
+		return shown;
+	pflow_one_word(comm);
+	seq_printf(m, "raised: thread %d (%s) of prio %d, by %s", pid, comm, prio,
+		   lever_name(lever));
+	if (levels)
+		seq_printf(m, ", %u levels", levels);
+	seq_putc(m, '\n');
+	return true;
+}
+
 /**
  * boost_status() - who is raised, for people
  * @m: where to
@@ -44,37 +75,13 @@ static const char * const end_names[ENDS] = {
  */
 void boost_status(struct seq_file *m)
 {
+	bool named = pflow_reader_is_admin(m);
 	unsigned int raised = 0, i;
 
-	for (i = 0; i < SLOTS; i++) {
-		const struct slot *slot = &slots[i];
-		unsigned long irq;
-		char comm[TASK_COMM_LEN];
-		int pid, prio;
-		enum boost_lever lever;
-		unsigned int levels;
-		bool shown;
-
-		raw_spin_lock_irqsave(&slots_lock, irq);
-		shown = slot->state == SLOT_RAISED;
-		if (shown) {
-			pid = slot->boost.task->pid;
-			strscpy(comm, slot->boost.task->comm, sizeof(comm));
-			prio = pflow_rank_prio(slot->rank);
-			lever = slot->boost.lever;
-			levels = slot->boost.levels;
-		}
-		raw_spin_unlock_irqrestore(&slots_lock, irq);
-		if (!shown)
-			continue;
-		raised++;
-		pflow_one_word(comm);
-		seq_printf(m, "raised: thread %d (%s) of prio %d, by %s", pid, comm, prio,
-			   lever_name(lever));
-		if (levels)
-			seq_printf(m, ", %u levels", levels);
-		seq_putc(m, '\n');
-	}
+	for (i = 0; i < SLOTS; i++)
+		raised += slot_status(m, &slots[i], named);
+	if (raised && !named)
+		seq_printf(m, "raised: %u in all\n", raised);
 	if (!raised)
 		seq_puts(m, "raised: nobody\n");
 	if (sched_knob(SCHED_KNOB_LEVER) == lever_by_name(LEVER_GROUP))

@@ -28,6 +28,7 @@
 #include <linux/module.h>
 #include <linux/mutex.h>
 #include <linux/net.h>
+#include <linux/rculist.h>
 
 #include "../compat/compat.h"
 #include "../internal.h"
@@ -146,7 +147,7 @@ static struct pflow_probes receive_calls = {
 	.owner = THIS_MODULE, .rows = receive_rows, .nr_rows = ARRAY_SIZE(receive_rows),
 };
 
-static LIST_HEAD(tables);
+static LIST_HEAD(tables);	/* read under RCU */
 static DEFINE_MUTEX(tables_lock);
 
 /*
@@ -165,13 +166,13 @@ static int probe_arm(struct pflow_probe *probe)
 					    probe->symbol, PTR_ERR(ops));
 	}
 	if (!IS_ERR(ops)) {
-		probe->ops = ops;
+		WRITE_ONCE(probe->ops, ops);
 	} else {
 		err = enable_kprobe(&probe->kp);
 		if (err)
 			return err;
 	}
-	probe->armed = true;
+	WRITE_ONCE(probe->armed, true);
 	return 0;
 }
 
@@ -249,7 +250,7 @@ int pflow_probes_add(struct pflow_probes *probes)
 		}
 	}
 	mutex_lock(&tables_lock);
-	list_add_tail(&probes->list, &tables);
+	list_add_tail_rcu(&probes->list, &tables);
 	mutex_unlock(&tables_lock);
 	return 0;
 }
@@ -264,8 +265,9 @@ EXPORT_SYMBOL_GPL(pflow_probes_add);
 void pflow_probes_remove(struct pflow_probes *probes)
 {
 	mutex_lock(&tables_lock);
-	list_del(&probes->list);
+	list_del_rcu(&probes->list);
 	mutex_unlock(&tables_lock);
+	synchronize_rcu();	/* nobody shows it any more */
 	probes_unregister(probes);
 }
 EXPORT_SYMBOL_GPL(pflow_probes_remove);
@@ -361,7 +363,7 @@ static const char *probe_state(const struct pflow_probe *probe)
 {
 	if (!probe->present)
 		return "absent";
-	return probe->armed ? "armed" : "idle";
+	return READ_ONCE(probe->armed) ? "armed" : "idle";
 }
 
 /**
@@ -375,18 +377,19 @@ void pflow_probes_status(struct seq_file *m)
 	const struct pflow_probes *table;
 	unsigned int i;
 
-	mutex_lock(&tables_lock);
-	list_for_each_entry(table, &tables, list) {
+	pflow_show_begin();
+	list_for_each_entry_rcu(table, &tables, list) {
 		for (i = 0; i < table->nr_rows; i++) {
 			const struct pflow_probe *probe = &table->rows[i];
 
 			seq_printf(m, "probe: %-17s %-6s missed %lu%s%s%s\n", probe->symbol,
 				   probe_state(probe), probe->kp.nmissed,
-				   probe->ops ? ", by ftrace" : "", probe->present ? "" : "; ",
+				   READ_ONCE(probe->ops) ? ", by ftrace" : "",
+				   probe->present ? "" : "; ",
 				   probe->present ? "" : probe->without);
 		}
 	}
-	mutex_unlock(&tables_lock);
+	pflow_show_end();
 }
 
 /**
@@ -402,11 +405,11 @@ void pflow_probes_metrics(struct seq_file *m)
 
 	seq_puts(m, "# TYPE packetflow_probe_missed counter\n"
 		    "# HELP packetflow_probe_missed Hits that a probe could not handle.\n");
-	mutex_lock(&tables_lock);
-	list_for_each_entry(table, &tables, list)
+	pflow_show_begin();
+	list_for_each_entry_rcu(table, &tables, list)
 		for (i = 0; i < table->nr_rows; i++)
 			seq_printf(m, "packetflow_probe_missed_total{module=\"%s\",symbol=\"%s\"} %lu\n",
 				   table->owner->name, table->rows[i].symbol,
 				   table->rows[i].kp.nmissed);
-	mutex_unlock(&tables_lock);
+	pflow_show_end();
 }

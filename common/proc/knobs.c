@@ -91,17 +91,19 @@ static int knob_set(struct pflow_knob *knob, char *text, bool apply)
 	return 0;
 }
 
+/* Without the lock, which is for those who write: a value is one word, and lists are under RCU. */
 static void knob_show(const struct pflow_knob *knob, struct seq_file *m)
 {
 	unsigned int value = READ_ONCE(knob->value);
 
-	lockdep_assert_held(&knob_lock);
+	pflow_show_begin();
 	if (knob->show)
 		knob->show(knob, m);
 	else if (knob->choices)
 		seq_puts(m, knob->choices[value]);
 	else
 		seq_printf(m, "%u", value);
+	pflow_show_end();
 	seq_putc(m, '\n');
 }
 
@@ -137,9 +139,7 @@ static int knob_param_get(char *buffer, const struct kernel_param *kp)
 	const struct pflow_knob *knob = kp->arg;
 	struct seq_file m = { .buf = buffer, .size = PAGE_SIZE };
 
-	mutex_lock(&knob_lock);
 	knob_show(knob, &m);
-	mutex_unlock(&knob_lock);
 	return m.count;
 }
 
@@ -160,9 +160,7 @@ EXPORT_SYMBOL_GPL(pflow_knob_param_ops);
 
 static int knob_file_show(struct seq_file *m, void *unused)
 {
-	mutex_lock(&knob_lock);
 	knob_show(m->private, m);
-	mutex_unlock(&knob_lock);
 	return 0;
 }
 

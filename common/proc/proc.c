@@ -3,18 +3,34 @@
  * /proc/packetflow: status for people, metrics for machines (OpenMetrics),
  * sockets (the shared table, a line a socket), and the suite's own knobs.
  *
- * A reader takes RCU and the modules' mutex. The packet path never waits for a reader. Whoever
- * reads the sockets has the table brought up to date first.
+ * Anybody may read status and metrics, so they take no mutex and keep nobody waiting: see
+ * pflow_show_begin(). Whoever reads the sockets has the table brought up to date first.
  *
  * Context: process, may sleep.
  */
+#include <linux/capability.h>
 #include <linux/pid_namespace.h>
 #include <linux/proc_fs.h>
+#include <linux/user_namespace.h>
 #include <net/ipv6.h>
 
 #include "../internal.h"
 
 struct proc_dir_entry *pflow_root;
+
+/**
+ * pflow_reader_is_admin() - may whoever opened this file be told of other people's processes?
+ * @m: of the file
+ *
+ * The opener counts: a program with privileges may be handed the file to read.
+ *
+ * Context: process. Return: whether they have CAP_NET_ADMIN in the initial user namespace.
+ */
+bool pflow_reader_is_admin(const struct seq_file *m)
+{
+	return file_ns_capable(m->file, &init_user_ns, CAP_NET_ADMIN);
+}
+EXPORT_SYMBOL_GPL(pflow_reader_is_admin);
 
 static void status_show_inert(struct seq_file *m)
 {
@@ -34,8 +50,9 @@ static int status_show(struct seq_file *m, void *unused)
 	struct pflow_table_stats stats;
 
 	pflow_table_stats(&stats);
-	seq_printf(m, "sockets: %u of at most %u; refused %lu, left to a scan %lu, reaped %lu\n",
-		   stats.used, stats.max, stats.refused, stats.starved, stats.reaped);
+	seq_printf(m, "sockets: %u of at most %u; refused %lu, left to a scan %lu, reaped %lu, gave way %lu\n",
+		   stats.used, stats.max, stats.refused, stats.starved, stats.reaped,
+		   stats.displaced);
 	if (stats.refused)
 		seq_puts(m, "sockets: some are not tracked; raise max_sockets\n");
 	status_show_inert(m);
@@ -56,11 +73,12 @@ static int metrics_show(struct seq_file *m, void *unused)
 		   "# HELP packetflow_sockets Sockets in the shared table.\n"
 		   "packetflow_sockets %u\n", stats.used);
 	seq_printf(m, "# TYPE packetflow_sockets_missed counter\n"
-		   "# HELP packetflow_sockets_missed Sockets not entered, and entries whose release was missed.\n"
+		   "# HELP packetflow_sockets_missed Sockets not entered, entries whose release was missed, and such as gave way.\n"
 		   "packetflow_sockets_missed_total{reason=\"refused\"} %lu\n"
 		   "packetflow_sockets_missed_total{reason=\"starved\"} %lu\n"
-		   "packetflow_sockets_missed_total{reason=\"reaped\"} %lu\n",
-		   stats.refused, stats.starved, stats.reaped);
+		   "packetflow_sockets_missed_total{reason=\"reaped\"} %lu\n"
+		   "packetflow_sockets_missed_total{reason=\"displaced\"} %lu\n",
+		   stats.refused, stats.starved, stats.reaped, stats.displaced);
 	pflow_pressure_metrics(m);
 	pflow_probes_metrics(m);
 	pflow_modules_metrics(m);
@@ -178,8 +196,11 @@ static const struct seq_operations sockets_seq = {
 	.show = sockets_show,
 };
 
+/* It names everybody's processes and peers: root of a container is not to see them. */
 static int sockets_open(struct inode *inode, struct file *file)
 {
+	if (!capable(CAP_NET_ADMIN))
+		return -EPERM;
 	pflow_refresh();
 	return seq_open(file, &sockets_seq);
 }

@@ -75,6 +75,20 @@ static void owner_note_prompt(const struct sock *sk, u8 rank)
 		WRITE_ONCE(*at, (u32)jiffies);
 }
 
+/*
+ * Whoever has been open without a port for a while takes no entry: it could not be bound, or is
+ * no longer. One whose bind() goes on this moment was entered just now.
+ */
+static void owner_lets_go(struct sock *sk)
+{
+	struct pflow_sock *entry = pflow_sock_find(sk);
+
+	if (!entry || time_before32((u32)jiffies, READ_ONCE(entry->last_seen) + HZ))
+		return;
+	pflow_sock_settle(entry, sk);
+	pflow_sock_forget(sk);
+}
+
 /**
  * pflow_owner_holds() - a task has a socket open
  * @sk: the process's socket; the caller holds it
@@ -83,15 +97,19 @@ static void owner_note_prompt(const struct sock *sk, u8 rank)
  *
  * Context: RCU read side; preemption may be off.
  */
-void pflow_owner_holds(struct sock *sk, struct task_struct *task, u16 scan)
+void pflow_owner_holds(struct sock *sk, struct task_struct *task, u8 scan)
 {
-	struct pflow_sock *entry = pflow_sock_get(sk);
+	struct pflow_sock *entry = pflow_sock_get(sk, scan ? PFLOW_MET_OPEN : PFLOW_MET_MADE);
 	struct pflow_priority priority;
 	unsigned long irq;
 	bool first;
 
 	if (!entry)
 		return;
+	if (scan && !pflow_sock_bound(sk)) {
+		owner_lets_go(sk);
+		return;
+	}
 	pflow_task_priority(task, &priority);
 	owner_note_prompt(sk, priority.rank);
 	raw_spin_lock_irqsave(pflow_sock_lock(entry), irq);
@@ -183,7 +201,7 @@ void pflow_owner_accepts(struct sock *sk)
  */
 void pflow_owner_receives(struct sock *sk)
 {
-	struct pflow_sock *entry = pflow_sock_get(sk);
+	struct pflow_sock *entry = pflow_sock_get(sk, PFLOW_MET_RECEIVING);
 	struct pflow_priority priority;
 	unsigned int cpu = raw_smp_processor_id();
 	unsigned long irq;

@@ -38,7 +38,7 @@ static struct task_struct *tasks[TASK_BATCH];	/* not allocated: a scan must not 
 
 /* The scan that is under way, if any; under scan_lock. */
 static struct {
-	u16 number;			/* of this one, or the last one; 0 means no scan */
+	u8 number;			/* of this one, or the last one; 0 means no scan */
 	bool under_way;
 	struct task_struct *last;	/* process met last, by reference; or NULL */
 	unsigned int met;		/* processes met so far */
@@ -97,7 +97,7 @@ static unsigned int scan_task(struct task_struct *task)
 	int fd = 0;
 
 	do {
-		pflow_table_refill();
+		pflow_pool_refill();
 		walk.left = FILE_BATCH;
 		/* task_lock() keeps ->files while it is walked. */
 		task_lock(task);

@@ -9,10 +9,9 @@
  * of a few raw locks by chain, since they run with preemption off inside
  * kprobes, where a PREEMPT_RT spinlock would sleep.
  *
- * For the same reason entries come from a pool that a worker refills: nothing
- * is allocated where a socket is learnt. When the pool is dry the socket is
- * left to the next scan. An entry is freed a grace period after it left its
- * chain; it keeps nothing alive and nothing keeps it.
+ * Entries come from a pool (pool.c). An entry is freed a grace period after it
+ * left its chain; it keeps nothing alive and nothing keeps it. Where the table
+ * is full, one gives way to a newcomer, or the newcomer is refused (quota.c).
  *
  * Context: readers, RCU read side; writers, any but NMI, preemption may be off.
  */
@@ -22,37 +21,23 @@
 #include <linux/slab.h>
 #include <linux/sock_diag.h>
 #include <linux/spinlock.h>
-#include <linux/workqueue.h>
 
 #include "../compat/compat.h"
 #include "../internal.h"
+#include "quota.h"
 
 #define LOCKS		256
-#define POOL_FULL	1024
-#define POOL_LOW	512
 #define CHAIN_LENGTH	4	/* at most sockets; sizes the array */
+#define LOOK_AT		64	/* chains, or entries, for one that gives way */
 #define LIFE_UNSEEN	(60 * HZ)	/* then an entry is taken for dead */
 
 /* With its chain, an entry is to take no more than 256 bytes. */
 static_assert(sizeof(struct pflow_sock) <= 240);
 
-static struct kmem_cache *entries;
 static struct hlist_head *buckets;
 static unsigned int bucket_bits;
 static raw_spinlock_t locks[LOCKS];
-static atomic_t used;
-static atomic_long_t refused, starved, reaped;
-
-static DEFINE_RAW_SPINLOCK(pool_lock);
-static HLIST_HEAD(pool);
-static unsigned int pool_size;
-
-static void pool_refill_work(struct work_struct *work)
-{
-	pflow_table_refill();
-}
-
-static DECLARE_WORK(refill, pool_refill_work);
+static atomic_long_t refused, starved, reaped, displaced;
 
 static unsigned int table_bucket_of(const struct sock *sk)
 {
@@ -75,57 +60,13 @@ raw_spinlock_t *pflow_sock_lock(const struct pflow_sock *entry)
 	return table_lock_of(table_bucket_of(entry->sk));
 }
 
-static struct pflow_sock *pool_take(void)
-{
-	struct pflow_sock *entry = NULL;
-	unsigned long irq;
-	bool low;
-
-	raw_spin_lock_irqsave(&pool_lock, irq);
-	if (!hlist_empty(&pool)) {
-		entry = hlist_entry(pool.first, struct pflow_sock, node);
-		hlist_del(&entry->node);
-		WRITE_ONCE(pool_size, pool_size - 1);
-	}
-	low = pool_size < POOL_LOW;
-	raw_spin_unlock_irqrestore(&pool_lock, irq);
-	if (low)
-		schedule_work(&refill);
-	return entry;
-}
-
-/**
- * pflow_table_refill() - fill the pool of entries
- *
- * Context: process, may sleep.
- */
-void pflow_table_refill(void)
-{
-	while (READ_ONCE(pool_size) < POOL_FULL) {
-		struct pflow_sock *entry = kmem_cache_zalloc(entries, GFP_KERNEL | __GFP_NOWARN);
-		unsigned long irq;
-
-		if (!entry)
-			return;
-		raw_spin_lock_irqsave(&pool_lock, irq);
-		hlist_add_head(&entry->node, &pool);
-		WRITE_ONCE(pool_size, pool_size + 1);
-		raw_spin_unlock_irqrestore(&pool_lock, irq);
-	}
-}
-
-static void entry_free(struct rcu_head *rcu)
-{
-	kmem_cache_free(entries, container_of(rcu, struct pflow_sock, rcu));
-}
-
 /* Readers may hold the entry for a grace period. */
 static void entry_unlink(struct pflow_sock *entry)
 {
 	lockdep_assert(lockdep_is_held(pflow_sock_lock(entry)));
 	hlist_del_rcu(&entry->node);
-	atomic_dec(&used);
-	call_rcu(&entry->rcu, entry_free);
+	pflow_quota_leave(entry);
+	pflow_pool_free_later(entry);
 }
 
 static u64 socket_cookie(struct sock *sk)
@@ -182,19 +123,76 @@ void pflow_sock_settle(struct pflow_sock *entry, struct sock *sk)
 }
 EXPORT_SYMBOL_GPL(pflow_sock_settle);
 
-static struct pflow_sock *entry_make(struct sock *sk, u64 cookie)
+/* One of this chain. Return: whether one gave way. */
+static bool bucket_make_room(unsigned int bucket, const struct pflow_newcomer *newcomer, bool hard,
+			     unsigned int *looked)
 {
 	struct pflow_sock *entry;
+	unsigned long irq;
+	bool found = false;
 
-	if (atomic_read(&used) >= READ_ONCE(pflow_knobs[PFLOW_KNOB_MAX_SOCKETS].value)) {
-		atomic_long_inc(&refused);
-		return NULL;
+	if (hlist_empty(&buckets[bucket]))
+		return false;
+	raw_spin_lock_irqsave(table_lock_of(bucket), irq);
+	hlist_for_each_entry(entry, &buckets[bucket], node) {
+		++*looked;
+		found = pflow_quota_gives_way(entry, newcomer, hard);
+		if (found) {
+			entry_unlink(entry);
+			break;
+		}
 	}
-	entry = pool_take();
-	if (!entry) {
-		atomic_long_inc(&starved);
-		return NULL;
+	raw_spin_unlock_irqrestore(table_lock_of(bucket), irq);
+	return found;
+}
+
+/*
+ * A hand goes round the chains, as that of a clock, for whoever comes. It looks at a few, so
+ * one entry costs no more however many there are. Nobody can know which are next, as where a
+ * socket's entry is depends on its address.
+ */
+static bool hand_finds_room(const struct pflow_newcomer *newcomer, bool hard)
+{
+	static atomic_t hand;
+	unsigned int looked = 0, n;
+
+	for (n = 0; n < LOOK_AT && looked < LOOK_AT; n++) {
+		unsigned int bucket = atomic_inc_return(&hand) & (pflow_table_buckets() - 1);
+
+		if (bucket_make_room(bucket, newcomer, hard, &looked))
+			return true;
 	}
+	return false;
+}
+
+/*
+ * What merely holds looks once a jiffy, if that is in vain: a scan meets many more of them than
+ * there is room for.
+ */
+static bool table_has_room(const struct pflow_newcomer *newcomer)
+{
+	static u32 vain_at;
+
+	if (likely(!pflow_quota_full()))
+		return true;
+	if (!pflow_quota_may_displace(newcomer) ||
+	    (!newcomer->receives && READ_ONCE(vain_at) == (u32)jiffies))
+		return false;
+	if (hand_finds_room(newcomer, false) || hand_finds_room(newcomer, true)) {
+		atomic_long_inc(&displaced);
+		return true;
+	}
+	if (!newcomer->receives)
+		WRITE_ONCE(vain_at, (u32)jiffies);
+	return false;
+}
+
+static struct pflow_sock *entry_make(struct sock *sk, u64 cookie)
+{
+	struct pflow_sock *entry = pflow_pool_take();
+
+	if (!entry)
+		return NULL;
 	entry->sk = sk;
 	entry->cookie = cookie;
 	entry->family = sk->sk_family;
@@ -206,40 +204,22 @@ static struct pflow_sock *entry_make(struct sock *sk, u64 cookie)
 	entry->last_received = jiffies;
 	entry->drained = pflow_stamp_past(PFLOW_HOLD);
 	entry->room = U32_MAX;		/* not known: what follows a first look is no relief */
-	atomic_inc(&used);
 	return entry;
 }
 
-/**
- * pflow_sock_get() - find a process's socket, or enter it
- * @sk: socket of a process, which the caller holds
- *
- * Tracked are UDP and TCP sockets of both families in every namespace.
- *
- * Context: RCU read side; preemption may be off. Return: the entry as from
- * pflow_sock_find(), or NULL.
- */
-struct pflow_sock *pflow_sock_get(struct sock *sk)
+/* Return: the socket's entry, which another CPU may have entered meanwhile. */
+static struct pflow_sock *entry_enter(struct pflow_sock *made,
+				      const struct pflow_newcomer *newcomer)
 {
+	unsigned int bucket = table_bucket_of(made->sk);
 	struct pflow_sock *entry, *stale = NULL;
-	unsigned int bucket;
 	unsigned long irq;
-	u64 cookie;
 
-	/* By type too: a raw socket may carry the same protocol number. */
-	if (!sk_fullsock(sk) || (!sk_is_udp(sk) && !sk_is_tcp(sk)))
-		return NULL;
-	entry = pflow_sock_find(sk);
-	if (entry)
-		return entry;
-
-	cookie = socket_cookie(sk);
-	bucket = table_bucket_of(sk);
 	raw_spin_lock_irqsave(table_lock_of(bucket), irq);
 	hlist_for_each_entry(entry, &buckets[bucket], node) {
-		if (entry->sk != sk)
+		if (entry->sk != made->sk)
 			continue;
-		if (entry->cookie == cookie)
+		if (entry->cookie == made->cookie)
 			goto unlock;
 		stale = entry;
 	}
@@ -248,11 +228,51 @@ struct pflow_sock *pflow_sock_get(struct sock *sk)
 		entry_unlink(stale);
 		atomic_long_inc(&reaped);
 	}
-	entry = entry_make(sk, cookie);
-	if (entry)
-		hlist_add_head_rcu(&entry->node, &buckets[bucket]);
+	entry = made;
+	pflow_quota_enter(entry, newcomer);
+	hlist_add_head_rcu(&entry->node, &buckets[bucket]);
 unlock:
 	raw_spin_unlock_irqrestore(table_lock_of(bucket), irq);
+	return entry;
+}
+
+/**
+ * pflow_sock_get() - find a process's socket, or enter it
+ * @sk: socket of a process, which the caller holds
+ * @met: how it was come by
+ *
+ * Tracked are UDP and TCP sockets of both families in every namespace. What is not bound receives
+ * nothing and takes no entry.
+ *
+ * Context: RCU read side; preemption may be off. Return: the entry as from
+ * pflow_sock_find(), or NULL.
+ */
+struct pflow_sock *pflow_sock_get(struct sock *sk, enum pflow_met met)
+{
+	struct pflow_newcomer newcomer;
+	struct pflow_sock *entry, *made;
+
+	/* By type too: a raw socket may carry the same protocol number. */
+	if (!sk_fullsock(sk) || (!sk_is_udp(sk) && !sk_is_tcp(sk)))
+		return NULL;
+	entry = pflow_sock_find(sk);
+	if (entry)
+		return entry;
+	if (met != PFLOW_MET_MADE && !pflow_sock_bound(sk))
+		return NULL;
+	pflow_quota_newcomer(sk, met == PFLOW_MET_RECEIVING, &newcomer);
+	if (!table_has_room(&newcomer)) {
+		atomic_long_inc(&refused);
+		return NULL;
+	}
+	made = entry_make(sk, socket_cookie(sk));
+	if (!made) {
+		atomic_long_inc(&starved);
+		return NULL;
+	}
+	entry = entry_enter(made, &newcomer);
+	if (entry != made)
+		pflow_pool_free(made);
 	return entry;
 }
 
@@ -380,7 +400,9 @@ void pflow_table_for_each(void (*fn)(struct pflow_sock *entry, void *data), void
 	unsigned int bucket;
 
 	for (bucket = 0; bucket < pflow_table_buckets(); bucket++) {
+		pflow_show_begin();
 		pflow_table_bucket(bucket, fn, data);
+		pflow_show_end();
 		cond_resched();
 	}
 }
@@ -393,35 +415,37 @@ void pflow_table_for_each(void (*fn)(struct pflow_sock *entry, void *data), void
  */
 void pflow_table_stats(struct pflow_table_stats *stats)
 {
-	stats->used = atomic_read(&used);
+	stats->used = pflow_quota_used();
 	stats->max = READ_ONCE(pflow_knobs[PFLOW_KNOB_MAX_SOCKETS].value);
 	stats->refused = atomic_long_read(&refused);
 	stats->starved = atomic_long_read(&starved);
 	stats->reaped = atomic_long_read(&reaped);
+	stats->displaced = atomic_long_read(&displaced);
 }
 
 /**
  * pflow_table_setup() - make the empty table
  * @max_sockets: sizes the array of chains
  *
- * Context: process, may sleep. Return: 0 or -ENOMEM.
+ * Context: process, may sleep. Return: 0 or a negative error, and then nothing is left.
  */
 int pflow_table_setup(unsigned int max_sockets)
 {
 	unsigned int i;
+	int err;
 
 	bucket_bits = max(order_base_2(max_sockets / CHAIN_LENGTH), 8);
 	buckets = kvcalloc(1U << bucket_bits, sizeof(*buckets), GFP_KERNEL);
 	if (!buckets)
 		return -ENOMEM;
-	entries = pflow_cache_create("pflow_sock", sizeof(struct pflow_sock));
-	if (!entries) {
+	err = pflow_pool_setup();
+	if (err) {
 		kvfree(buckets);
-		return -ENOMEM;
+		return err;
 	}
 	for (i = 0; i < LOCKS; i++)
 		raw_spin_lock_init(&locks[i]);
-	pflow_table_refill();
+	pflow_quota_setup();
 	return 0;
 }
 
@@ -432,14 +456,7 @@ int pflow_table_setup(unsigned int max_sockets)
  */
 void pflow_table_teardown(void)
 {
-	struct pflow_sock *entry;
-	struct hlist_node *next;
-
-	cancel_work_sync(&refill);
 	pflow_table_clear();
-	rcu_barrier();	/* entry_free() lives in this module */
-	hlist_for_each_entry_safe(entry, next, &pool, node)
-		kmem_cache_free(entries, entry);
-	kmem_cache_destroy(entries);
+	pflow_pool_teardown();
 	kvfree(buckets);
 }

@@ -124,6 +124,13 @@ def judging(cpu: int) -> bool:
     return pressed(cpu) and metric("packetflow_cpu_resting")[str(cpu)] == 0 and hooked()
 
 
+def as_nobody(name: str) -> str:
+    """What a user without any privileges reads in a file of the suite."""
+    command = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]
+    command += ["cat", str(ROOT / name)]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+
 def explained() -> list[str]:
     """What a line of status is made of, by the manual, as patterns."""
     rows = MANUAL.read_text().partition("\n## status\n")[2].partition("\n## ")[0]

@@ -50,7 +50,7 @@ MUTANTS = [
     Mutant(
         "debts die with the table",
         "common/modules.c",
-        "pflow_scan();\n\tpflow_table_clear();",
+        "pflow_scan_whole();\n\tpflow_table_clear();",
         "pflow_table_clear();",
         OVERLOAD + "test_every_drop_is_the_sockets_when_the_suite_is",
     ),
@@ -62,9 +62,23 @@ MUTANTS = [
         "vm/test_table.py::test_a_socket_is_learnt_when_it_is_bound",
     ),
     Mutant(
+        "what processes share is walked for each of them",
+        "common/sockets/scan.c",
+        "before = *met == task->files;",
+        "before = false;",
+        "vm/test_scan.py::test_processes_that_share_their_files_are_walked_once",
+    ),
+    Mutant(
+        "a scan comes in one step",
+        "common/sockets/scan.c",
+        "all = scan_go_on(STEP);",
+        "all = scan_go_on(UINT_MAX);",
+        "vm/test_scan.py::test_who_reads_the_table_waits_for_no_long_walk",
+    ),
+    Mutant(
         "a scan finds nobody",
         "common/sockets/scan.c",
-        "pflow_owner_holds(sk, walk->task, scan_number);",
+        "pflow_owner_holds(sk, walk->task, scan.number);",
         "(void)sk;",
         "vm/test_table.py::test_sockets_that_were_there_before",
     ),
@@ -112,9 +126,9 @@ MUTANTS = [
     ),
     Mutant(
         "the table without a bound",
-        "common/sockets/table.c",
-        ">= READ_ONCE(pflow_knobs[PFLOW_KNOB_MAX_SOCKETS].value)",
-        "== -1",
+        "common/sockets/quota.c",
+        "return pflow_quota_used() >= table_most();",
+        "return false;",
         "vm/test_table.py::test_the_table_is_bounded",
     ),
     Mutant(
@@ -144,5 +158,26 @@ MUTANTS = [
         "if (smp_load_acquire(&pins[i].task) == task)",
         "if (0)",
         SCHED_RAISED + "test_whoever_starves_is_raised_for_a_while_and_restored",
+    ),
+    Mutant(
+        "root of a container sees everybody's sockets",
+        "common/proc/proc.c",
+        "if (!capable(CAP_NET_ADMIN))",
+        "if (0)",
+        "vm/test_proc.py::test_roots_of_containers_do_not_see_everybodys_sockets",
+    ),
+    Mutant(
+        "what is not bound takes a place",
+        "common/sockets/table.c",
+        "if (met != PFLOW_MET_MADE && !pflow_sock_bound(sk))",
+        "if (0)",
+        "vm/test_table_shared.py::test_what_is_not_bound_takes_no_place",
+    ),
+    Mutant(
+        "nothing gives way in a full table",
+        "common/sockets/table.c",
+        "if (hand_finds_room(newcomer, false) || hand_finds_room(newcomer, true)) {",
+        "if (0) {",
+        "vm/test_table_shared.py::test_a_later_receiver_is_tracked_whatever_a_user_opens",
     ),
 ]

@@ -389,4 +389,11 @@ MUTANTS = [
         "if (frame->end",
         "vm/test_fuzz_packets.py::test_the_driver_drops_what_the_hook_would",
     ),
+    Mutant(
+        "all members of a group are looked at for each packet",
+        "pf_filter/classify.c",
+        "looks = min(n, GROUP_LOOKS)",
+        "looks = n",
+        B2_ONE_OF_SEVERAL + "test_a_packet_costs_as_much_however_large_its_group_is",
+    ),
 ]

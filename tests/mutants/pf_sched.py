@@ -143,4 +143,11 @@ MUTANTS = [
         "return",
         "unit/test_service.py::test_the_trial_tells_by_it_whether_a_boost_helps",
     ),
+    Mutant(
+        "who is raised is told to anybody",
+        "pf_sched/status.c",
+        "if (!shown || !named)",
+        "if (!shown)",
+        "vm/test_sched_raised.py::test_who_is_raised_is_told_to_administrators_only",
+    ),
 ]

@@ -165,6 +165,7 @@ def library() -> ctypes.CDLL:
         subprocess.run([*command, *(str(REPO / source) for source in SOURCES)], check=True)
         built = ctypes.CDLL(str(out))
     built.pflow_rank.restype = ctypes.c_uint8
+    built.slot_hash.restype = ctypes.c_uint64
     built.level.restype = ctypes.c_uint16
     for name in ("pflow_rate_update", "cut_share", "pflow_keep", "pflow_floor", "pflow_cut_reach"):
         getattr(built, name).restype = ctypes.c_uint32
@@ -228,6 +229,12 @@ def cut_most(levels: Sequence[int]) -> int:
 def most_of(ranks: int) -> int:
     """How far a cut may reach over so many ranks."""
     return cut_most([2 * rank for rank in range(ranks)])
+
+
+def slot_hash(key: Sequence[int], words: Sequence[int]) -> int:
+    count = len(words)
+    numbers = ctypes.c_uint64 * count
+    return int(library().slot_hash(numbers(*key[:count]), numbers(*words), count))
 
 
 def cut_share(cut: Cut, of: int) -> int:

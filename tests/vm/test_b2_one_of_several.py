@@ -3,12 +3,13 @@
 
 import ctypes
 import os
+import resource
 import socket
 import struct
 import time
 
 from inside import inside, mark
-from inside.net import SMALL, SO_RCVBUFFORCE, Peer, datagram, drain, drops, port_of, udp
+from inside.net import SMALL, SO_RCVBUFFORCE, Peer, datagram, drain, drops, port_of, pressure, udp
 from inside.paths import DEVICE
 from inside.suite import dropped, early
 
@@ -77,10 +78,10 @@ def attach_extended(sock: socket.socket) -> None:
 PROGRAMS = {"classic": attach_classic, "extended": attach_extended}
 
 
-def group(program: str = "") -> list[socket.socket]:
-    """Four sockets on one port; the program, if any, goes by the first byte of the payload."""
+def group(program: str = "", size: int = 4) -> list[socket.socket]:
+    """Sockets on one port; the program, if any, goes by the first byte of the payload."""
     members: list[socket.socket] = []
-    for number in range(4):
+    for number in range(size):
         member = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         member.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         member.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, SMALL if number == 0 else 1 << 20)
@@ -131,3 +132,47 @@ def test_a_group_with_a_program_is_dropped_for_only_if_all_are_full(program: str
     lost = sum(drops(member) for member in members) - before
     assert got + lost == 400
     assert dropped()["socket_full"] > 100
+
+
+@inside()
+def test_a_large_group_with_a_program_is_never_known_to_be_full() -> None:
+    """Only a few of its members are looked at for a packet, so it is left to stock."""
+    peer = Peer()
+    members = group("classic", 40)
+    for member in members[:20]:
+        member.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, SMALL)
+    to = (peer.ours4, port_of(members[0]))
+    sender = peer.udp()
+    with pressure():
+        for number in range(400):
+            sender.sendto(bytes([number % 40]) + datagram(number, 50), to)
+        assert early(members[0]) == 0
+    assert [len(drain(member)) for member in members[20:]] == [10] * 20
+
+
+MEMBERS, PACKETS = 2048, 200
+
+
+@mark.counted
+@inside(timeout=300)
+def test_a_packet_costs_as_much_however_large_its_group_is() -> None:
+    resource.setrlimit(resource.RLIMIT_NOFILE, (2 * MEMBERS, 2 * MEMBERS))
+    peer = Peer()
+    sender = peer.udp()
+    single = udp("0.0.0.0", 0, 1 << 20)
+    members = group("classic", MEMBERS)
+    with pressure() as pressing:
+
+        def cost(sock: socket.socket) -> int:
+            """Of so many packets, sending included; in nanoseconds, which are instructions."""
+            to, found = (peer.ours4, port_of(sock)), []
+            for _ in range(8):
+                pressing.raise_()
+                began = time.perf_counter_ns()
+                for number in range(PACKETS):
+                    sender.sendto(bytes([number]) + datagram(number, 50), to)
+                found.append(time.perf_counter_ns() - began)
+            return min(found)
+
+        alone, among = cost(single), cost(members[0])
+        assert among < 1.2 * alone, (among / PACKETS, alone / PACKETS)

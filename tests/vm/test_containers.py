@@ -19,6 +19,7 @@ from inside import inside, mark
 from inside.containers import (
     LARGE,
     MANY,
+    PACKET,
     PORT,
     came,
     forwarding,
@@ -102,6 +103,25 @@ def test_a_container_is_judged_by_the_host(to: str, sources: int) -> None:
 
 
 @inside()
+def test_one_flow_goes_to_two_containers_by_its_type_of_service() -> None:
+    forwarding()
+    peer, one, other = Peer(), Routed(2), Routed(3, service=False)
+    full, free = socket_in(one.pod, SERVICE4), socket_in(other.pod, SERVICE4, LARGE)
+    sort = 0x10
+    ip(f"route add {SERVICE4}/32 tos {sort:#x} via {other.pod.theirs4}\n")
+    out = peer.udp()
+    with pressure() as pressing, sending(peer, SERVICE4) as send:
+        learn(send, one.pod, pressing)
+        pressing.raise_()
+        for number in range(MANY):
+            out.setsockopt(socket.IPPROTO_IP, socket.IP_TOS, sort * (number % 2))
+            out.sendto(PACKET, (SERVICE4, PORT))
+        assert len(drain(free)) == MANY / 2
+        with one.pod:
+            assert drops(full) >= MANY / 2
+
+
+@inside()
 def test_who_is_not_full_is_let_through_and_judged_once() -> None:
     forwarding()
     peer, one = Peer(), Routed(2)
@@ -130,7 +150,7 @@ def test_what_is_spared_and_observed_is_so_in_containers() -> None:
         learn(send, one.pod, pressing)
         for knob, value, back in (
             ("filter/mode", "observe", "enforce"),
-            ("filter/exempt", f"{PORT}", "53,67,68,123,319,320,546,547"),
+            ("filter/exempt", f"{PORT}", "68,546,from:53,from:123"),
         ):
             with setting(knob, value, back):
                 pressing.raise_()

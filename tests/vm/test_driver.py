@@ -93,6 +93,40 @@ def test_order_account_and_place(filtered: Guest) -> None:
     assert told["judged"] < 1.1 * sum(got), (told, got)
 
 
+LOCAL_PORT = 5004
+SEND_HERE = f"""
+import socket, time
+out = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+end = time.monotonic() + {2 * SECONDS}
+while time.monotonic() < end:
+    out.sendto(b"x" * 200, ("127.0.0.1", {LOCAL_PORT}))
+    time.sleep(0.0005)
+"""
+
+
+def shed(guest: Guest, port: int) -> int:
+    """Packets dropped for others' sake, for the receiver on that port."""
+    head, *rows = guest.read("/proc/packetflow/sockets").splitlines()
+    for row in (dict(zip(head.split(), line.split(), strict=True)) for line in rows):
+        if row["local"].endswith(f":{port}"):
+            return int(row["early_overload"]) + int(row["early_harm"])
+    raise AssertionError(port)
+
+
+def test_what_comes_over_loopback_is_not_shed(filtered: Guest) -> None:
+    """Nor by the hook: its sender runs on this host, and no receive queue is relieved."""
+    filtered.run(f"{TOOL} attach --generic lo", timeout=SLOW_S)
+    here = LIGHT.receiver(filtered, LOCAL_PORT, 15)
+    receivers = [LIGHT.receiver(filtered, port, nice) for port, nice in NICES.items()]
+    sending = filtered.spawn(["nice", "-n", "-10", "python3", "-c", SEND_HERE])
+    LIGHT.send([Flow(port, PPS) for port in NICES], SIZE, SECONDS, sender(filtered))
+    assert shed(filtered, 5003) > 100
+    assert shed(filtered, LOCAL_PORT) == 0
+    sending.wait(20)
+    for receiver in (here, *receivers):
+        receiver.finish()
+
+
 def test_switched_off_all_passes(filtered: Guest) -> None:
     filtered.write("/proc/packetflow/enable", "0")
     sent, got, _, by_driver = offer(filtered)

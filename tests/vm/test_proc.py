@@ -161,6 +161,22 @@ def test_who_may_read_what() -> None:
     assert os.waitpid(child, 0)[1] == 0
 
 
+@inside()
+def test_roots_of_containers_do_not_see_everybodys_sockets() -> None:
+    path = ROOT / "sockets"
+    assert path.read_text()
+    command = ["setpriv", "--bounding-set=-net_admin", "cat", str(path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "Operation not permitted" in done.stderr
+    child = os.fork()
+    if not child:
+        os.unshare(os.CLONE_NEWUSER)
+        Path("/proc/self/uid_map").write_text("0 0 1\n")
+        os._exit(0 if error_of(path.read_text) == "Operation not permitted" else 1)
+    assert os.waitpid(child, 0)[1] == 0
+
+
 def probed() -> list[str]:
     kprobes = Path("/sys/kernel/debug/kprobes/list").read_text()
     names = ("__inet_accept", "inet_bind", "inet6_bind", "inet_release")

@@ -6,7 +6,8 @@ import os
 import resource
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 from inside import inside, mark
 from inside.net import udp
@@ -21,16 +22,20 @@ SYS_CLONE = 56  # of x86-64
 
 
 def took(does: Callable[[], object]) -> float:
-    began = time.monotonic()
-    does()
-    return time.monotonic() - began
+    """The shortest of three."""
+
+    def once() -> float:
+        began = time.monotonic()
+        does()
+        return time.monotonic() - began
+
+    return min(once() for _ in range(3))
 
 
-def whole() -> float:
-    """How long a walk over everything takes: one comes before the suite stops."""
-    seconds = took(lambda: set_knob("enable", 0))
+def restart() -> None:
+    """As the suite stops, everything is walked."""
+    set_knob("enable", 0)
     set_knob("enable", 1)
-    return seconds
 
 
 def open_files(count: int) -> None:
@@ -49,34 +54,37 @@ def child(flags: int) -> int:
     return int(pid)
 
 
-def end(pids: list[int]) -> None:
-    for pid in pids:
-        os.kill(pid, signal.SIGKILL)
-        os.waitpid(pid, 0)
+@contextmanager
+def children(flags: int) -> Iterator[None]:
+    pids = [child(flags) for _ in range(PROCESSES)]
+    try:
+        yield
+    finally:
+        for pid in pids:
+            os.kill(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
 
 
 @inside(timeout=300)
 def test_processes_that_share_their_files_are_walked_once() -> None:
     open_files(FILES)
-    alone = whole()
-    children = [child(CLONE_FILES) for _ in range(PROCESSES)]
-    try:
-        assert whole() < 3 * alone + 0.3
-    finally:
-        end(children)
+    alone = took(restart)
+    with children(CLONE_FILES):
+        shared = took(restart)
+    with children(0):
+        apart = took(restart)
+    assert shared - alone < (apart - alone) / 4, (alone, shared, apart)
 
 
 @inside(timeout=300)
 def test_who_reads_the_table_waits_for_no_long_walk() -> None:
     one = udp()
     open_files(FILES)
-    children = [child(0) for _ in range(PROCESSES)]
-    try:
-        long = whole()
-        assert long > 1, "too short to tell anything"
-        assert min(took(sockets) for _ in range(3)) < long / 3
+    alone, restarted = took(sockets), took(restart)
+    with children(0):
+        read = took(sockets)
         # Nor does a socket go unseen for it.
         assert int(entry(one)["owner"]) == os.getpid()
-    finally:
-        end(children)
+        longer = took(restart) - restarted
+    assert read - alone < longer / 4, (alone, read, longer)
     one.close()

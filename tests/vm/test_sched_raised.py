@@ -38,9 +38,21 @@ from inside.scheduling import (
     knobs,
     receiving,
 )
-from inside.suite import ROOT, metric, wait_for
+from inside.suite import ROOT, as_nobody, metric, unexplained, wait_for
 
 pytestmark = mark.ends
+
+
+@inside(modules=SCHED)
+def test_who_is_raised_is_told_to_administrators_only() -> None:
+    with starving("nice", hold=LONG), receiving() as receiver:
+        raise_up(receiver, "nice")
+        assert f"raised: thread {receiver.tid} (" in (ROOT / "status").read_text()
+        told = as_nobody("status")
+        assert "\nraised: 1 in all\n" in told, told
+        assert "thread" not in told
+        assert unexplained(told) == []
+        assert 'packetflow_sched_boosted{lever="nice"} 1' in as_nobody("metrics")
 
 
 @mark.parametrize("kind", list(PREPARED))
