@@ -10,7 +10,8 @@
  * (skb_dst_force), it is not shared (ip_rcv() has seen to that) and is on no list. What cannot
  * wait is dropped where there are no tokens: a packet with a socket that a transparent proxy has
  * found, which may not hold it; one that a bridge shows to IP, whose ports may change meanwhile;
- * and one whose new connection other packets share.
+ * one whose new connection other packets share; and one whose device is not up. A device that
+ * goes was taken down a grace period before it is asked for what waits, so nothing comes later.
  *
  * Context: softirqs off, RCU read side, unless said otherwise.
  */
@@ -78,7 +79,7 @@ static u64 flow_tokens_in(struct flow *flow, u32 bytes, u64 now)
 {
 	u64 wait;
 
-	if (unlikely(flow->open || flow_server_is_open()))
+	if (unlikely(flow->door != FLOW_CONTROLLED))
 		return 0;
 	pflow_bucket_fill(&flow->average, now);
 	wait = pflow_bucket_wait(&flow->average, bytes);
@@ -90,6 +91,9 @@ static u64 flow_tokens_in(struct flow *flow, u32 bytes, u64 now)
 
 static void flow_spend(struct flow *flow, u32 bytes)
 {
+	/* Who needed no tokens leaves no debt to those who will. */
+	if (unlikely(flow->door != FLOW_CONTROLLED))
+		return;
 	pflow_bucket_spend(&flow->average, bytes);
 	pflow_bucket_spend(&flow->peak, bytes);
 }
@@ -100,7 +104,7 @@ static void flow_hurry(struct flow *flow)
 	lockdep_assert_held(&flow->lock);
 	if (flow->state == FLOW_QUEUED)
 		flow_server_sleep(&flow->entity, flow_wait_of(skb_peek(&flow->queue))->bytes,
-				  ktime_get_ns());
+				  ktime_get_ns(), 0);
 }
 
 /**
@@ -122,15 +126,16 @@ void flow_set_shape(struct flow *flow, const struct flow_shape *shape)
 }
 
 /**
- * flow_open() - nothing of a flow is to wait any more
- * @flow: that is about to go; what waits is continued at once, in order
+ * flow_set_door() - who may wait from now on?
+ * @flow: it
+ * @door: who; what waits already is continued at once, in order, unless it is FLOW_CONTROLLED
  *
  * Context: process, under flow_mutex.
  */
-void flow_open(struct flow *flow)
+void flow_set_door(struct flow *flow, enum flow_door door)
 {
 	spin_lock_bh(&flow->lock);
-	flow->open = true;
+	flow->door = door;
 	flow_hurry(flow);
 	spin_unlock_bh(&flow->lock);
 }
@@ -149,7 +154,8 @@ static bool skb_shares_new_connection(const struct sk_buff *skb)
 
 static bool skb_can_wait(struct sk_buff *skb)
 {
-	if (unlikely(skb->sk || nf_bridge_info_exists(skb) || skb_shares_new_connection(skb)))
+	if (unlikely(skb->sk || nf_bridge_info_exists(skb) || skb_shares_new_connection(skb) ||
+		     !netif_running(skb->dev)))
 		return false;
 	/* A route that is not held may be gone. */
 	return !skb_dst(skb) || skb_dst_force(skb);
@@ -200,66 +206,108 @@ static bool flow_is_full(const struct flow *flow, u32 bytes)
 
 /* It has to wait, and can. */
 static void flow_enqueue(struct flow *flow, struct sk_buff *skb, const struct nf_hook_state *state,
-			 u32 bytes, u32 packets, u64 now, u64 wait)
+			 u32 bytes, u32 packets, u64 wait)
 {
+	u64 now = ktime_get_ns();
+
 	*flow_wait_of(skb) = (struct flow_wait) {
 		.okfn = state->okfn, .since = now, .bytes = bytes, .packets = packets,
 	};
 	__skb_queue_tail(&flow->queue, skb);
 	flow->bytes += bytes;
+	flow->memory += skb->truesize;
 	if (flow->state != FLOW_IDLE)
 		return;
 	flow->state = FLOW_QUEUED;
-	flow_server_sleep(&flow->entity, bytes, now + wait);
+	flow_server_sleep(&flow->entity, bytes, now, wait);
+}
+
+/* Under the lock. */
+static bool flow_try_pass(struct flow *flow, u32 bytes, u32 packets, u64 *wait)
+{
+	*wait = flow_tokens_in(flow, bytes, ktime_get_ns());
+	if (*wait)
+		return false;
+	flow_spend(flow, bytes);
+	flow->counts.direct += packets;
+	flow->counts.direct_bytes += bytes;
+	return true;
 }
 
 /**
- * flow_admit() - what becomes of a packet?
+ * flow_pass() - may a packet pass at once?
  * @flow: its own
- * @skb: it, at its last hook
- * @state: of that hook
  * @bytes: of it on the wire, IP headers included
  * @packets: that it was on the wire
  *
- * Return: NF_ACCEPT, or NF_STOLEN: it waits or is gone.
+ * Return: it does; else see flow_admit().
  */
-unsigned int flow_admit(struct flow *flow, struct sk_buff *skb, const struct nf_hook_state *state,
-			u32 bytes, u32 packets)
+bool flow_pass(struct flow *flow, u32 bytes, u32 packets)
 {
-	unsigned int (*drop)(struct sk_buff *skb) = NULL;
-	u64 now = ktime_get_ns(), wait = 0;
-	bool can;
+	bool passes;
+	u64 wait;
 
 	spin_lock(&flow->lock);
 	if (unlikely(bytes > flow->longest)) {
 		flow->longest = min(bytes, LONGEST);
 		flow_set_limits(flow);
 	}
+	passes = flow->state == FLOW_IDLE && flow_try_pass(flow, bytes, packets, &wait);
+	spin_unlock(&flow->lock);
+	return passes;
+}
+
+/**
+ * flow_pass_urgent() - a packet passes whatever tokens there are, and takes none
+ * @flow: its own
+ * @packets: that it was on the wire
+ */
+void flow_pass_urgent(struct flow *flow, u32 packets)
+{
+	spin_lock(&flow->lock);
+	flow->counts.urgent += packets;
+	spin_unlock(&flow->lock);
+}
+
+/**
+ * flow_admit() - what becomes of a packet that did not pass at once?
+ * @flow: its own
+ * @skb: it, at its last hook
+ * @state: of that hook
+ * @bytes: of it on the wire, IP headers included
+ * @packets: that it was on the wire
+ * @full: filled in: it is gone, as the queue was full
+ *
+ * Return: NF_ACCEPT, or NF_STOLEN: it waits or is gone.
+ */
+unsigned int flow_admit(struct flow *flow, struct sk_buff *skb, const struct nf_hook_state *state,
+			u32 bytes, u32 packets, bool *full)
+{
+	unsigned int (*drop)(struct sk_buff *skb) = NULL;
+	bool idle, can = skb_can_wait(skb);
+	u64 wait = 0;
+
+	spin_lock(&flow->lock);
+	idle = flow->state == FLOW_IDLE;
 	/* Behind others only who cannot wait asks for tokens. */
-	can = flow->state == FLOW_IDLE || skb_can_wait(skb);
-	if (flow->state == FLOW_IDLE || !can) {
-		wait = flow_tokens_in(flow, bytes, now);
-		if (!wait) {
-			flow_spend(flow, bytes);
-			flow->counts.direct += packets;
-			flow->counts.direct_bytes += bytes;
-			spin_unlock(&flow->lock);
-			return NF_ACCEPT;
-		}
-		can = can && skb_can_wait(skb);
+	if ((idle || (!can && flow->door != FLOW_SHUT)) &&
+	    flow_try_pass(flow, bytes, packets, &wait)) {
+		spin_unlock(&flow->lock);
+		return NF_ACCEPT;
 	}
-	if (!can) {
+	if (!can || flow->door == FLOW_SHUT) {
 		flow->counts.unfit += packets;
 		drop = pflow_drop_cannot_wait;
 	} else if (flow_is_full(flow, bytes)) {
 		flow->counts.full += packets;
 		flow_set_full(flow, true);
+		*full = true;
 		drop = pflow_drop_queue_full;
-	} else if (!flow_server_hold(skb)) {
+	} else if (!flow_server_hold(skb, flow->memory)) {
 		flow->counts.memory += packets;
 		drop = pflow_drop_no_memory;
 	} else {
-		flow_enqueue(flow, skb, state, bytes, packets, now, wait);
+		flow_enqueue(flow, skb, state, bytes, packets, wait);
 	}
 	spin_unlock(&flow->lock);
 	return drop ? drop(skb) : NF_STOLEN;
@@ -273,11 +321,30 @@ static struct sk_buff *flow_dequeue(struct flow *flow, u64 now)
 
 	flow_set_full(flow, false);
 	flow->bytes -= wait->bytes;
+	flow->memory -= skb->truesize;
 	flow->counts.deferred += wait->packets;
 	flow->counts.deferred_bytes += wait->bytes;
 	flow->counts.delay_ns += delay * wait->packets;
 	flow->counts.delay_most_ns = max(flow->counts.delay_most_ns, delay);
 	return skb;
+}
+
+/*
+ * The lock is given up meanwhile.
+ *
+ * The device of the packet may be going, which drops all that waits for it. This packet does not
+ * wait any more. But a device goes a grace period later, and we are in RCU's read side.
+ */
+static void flow_continue_first(struct flow *flow, u64 now)
+{
+	struct sk_buff *skb = flow_dequeue(flow, now);
+	u32 truesize = skb->truesize;
+
+	flow->state = FLOW_SERVED;
+	spin_unlock(&flow->lock);
+	skb_continue(skb);
+	flow_server_release(truesize);
+	spin_lock(&flow->lock);
 }
 
 /* After a packet, or where there was none to serve: what does the flow do next? */
@@ -303,51 +370,41 @@ static void flow_settle(struct flow *flow, u32 served, u64 now)
  * @flow: that was picked
  * @now: ns
  *
- * From when it was picked until its lock is taken, somebody else may have emptied it, and others
- * may have filled it again. Then it is idle, or in a heap.
- *
- * The device of the packet may be going, which drops all that waits for it. This packet does not
- * wait any more. But a device goes a grace period later, and we are in RCU's read side.
+ * From when it was picked until its lock is taken, somebody else may have taken what waited, and
+ * others may have filled it again. Then it does not compete, or is in a heap.
  */
 void flow_serve(struct flow *flow, u64 now)
 {
-	struct sk_buff *skb;
-	u32 bytes, truesize;
+	u32 bytes;
 
 	spin_lock(&flow->lock);
-	if (flow->state != FLOW_QUEUED || flow->entity.where != PFLOW_NOWHERE) {
-		spin_unlock(&flow->lock);
-		return;
+	if (flow->state == FLOW_QUEUED && flow->entity.competes &&
+	    flow->entity.where == PFLOW_NOWHERE) {
+		bytes = flow_wait_of(skb_peek(&flow->queue))->bytes;
+		if (flow_tokens_in(flow, bytes, now)) {
+			bytes = 0;
+		} else {
+			flow_spend(flow, bytes);
+			flow_continue_first(flow, now);
+		}
+		flow_settle(flow, bytes, now);
 	}
-	bytes = flow_wait_of(skb_peek(&flow->queue))->bytes;
-	if (flow_tokens_in(flow, bytes, now)) {
-		flow_settle(flow, 0, now);
-		spin_unlock(&flow->lock);
-		return;
-	}
-	flow_spend(flow, bytes);
-	skb = flow_dequeue(flow, now);
-	flow->state = FLOW_SERVED;
-	spin_unlock(&flow->lock);
-	truesize = skb->truesize;
-	skb_continue(skb);
-	flow_server_release(truesize);
-	spin_lock(&flow->lock);
-	flow_settle(flow, bytes, now);
 	spin_unlock(&flow->lock);
 }
 
-/* Take all that waits, or all that waits for a device; under the lock. */
+/* Take all that waits for a device. */
 static void flow_take(struct flow *flow, const struct net_device *dev, struct sk_buff_head *to)
 {
 	struct sk_buff *skb, *next;
 
 	lockdep_assert_held(&flow->lock);
 	skb_queue_walk_safe(&flow->queue, skb, next) {
-		if (dev && skb->dev != dev)
+		if (skb->dev != dev)
 			continue;
 		__skb_unlink(skb, &flow->queue);
 		flow->bytes -= flow_wait_of(skb)->bytes;
+		flow->memory -= skb->truesize;
+		flow->counts.gone += flow_wait_of(skb)->packets;
 		__skb_queue_tail(to, skb);
 		flow_server_release(skb->truesize);
 	}
@@ -363,54 +420,60 @@ static void flow_take(struct flow *flow, const struct net_device *dev, struct sk
  * @flow: in whose queue it may be
  * @dev: that goes
  *
- * Context: process, under flow_mutex.
+ * Context: process, RCU read side.
  */
 void flow_forget_device(struct flow *flow, const struct net_device *dev)
 {
 	struct sk_buff_head dropped;
 	struct sk_buff *skb;
 
+	/* What came before the device went down is seen without the lock. */
+	if (skb_queue_empty_lockless(&flow->queue))
+		return;
 	__skb_queue_head_init(&dropped);
 	spin_lock_bh(&flow->lock);
 	flow_take(flow, dev, &dropped);
-	skb_queue_walk(&dropped, skb)
-		flow->counts.gone += flow_wait_of(skb)->packets;
 	spin_unlock_bh(&flow->lock);
 	while ((skb = __skb_dequeue(&dropped)))
 		pflow_drop_device_gone(skb);
 }
 
+/* Return: whether there may be more; the server, too, may be continuing a packet. */
+static bool flow_empty_one(struct flow *flow, bool *served)
+{
+	bool more;
+
+	local_bh_disable();
+	rcu_read_lock();
+	spin_lock(&flow->lock);
+	*served = flow->state == FLOW_SERVED;
+	if (flow->state == FLOW_QUEUED) {
+		/* It is nobody's turn but ours; who has picked it already finds that out. */
+		flow_server_leave(&flow->entity);
+		flow_continue_first(flow, ktime_get_ns());
+		flow->state = skb_queue_empty(&flow->queue) ? FLOW_IDLE : FLOW_QUEUED;
+	}
+	more = flow->state != FLOW_IDLE;
+	spin_unlock(&flow->lock);
+	rcu_read_unlock();
+	local_bh_enable();
+	return more;
+}
+
 /**
- * flow_empty() - continue all that waits in a flow, now
- * @flow: that no new packet finds
+ * flow_empty() - continue all that waits in a flow, now and in order
+ * @flow: whose door is shut, or that no packet finds; it is idle afterwards and stays so
  *
- * The devices of what waits are there: who drops what waits for one takes flow_mutex, and their
- * going takes a grace period after that.
- *
- * Context: process, may sleep, under flow_mutex. The server does not serve it when it returns.
+ * Context: process, may sleep, under flow_mutex.
  */
 void flow_empty(struct flow *flow)
 {
-	struct sk_buff_head taken;
-	struct sk_buff *skb;
 	bool served;
 
-	__skb_queue_head_init(&taken);
-	do {
-		spin_lock_bh(&flow->lock);
-		served = flow->state == FLOW_SERVED;
-		if (!served)
-			flow_take(flow, NULL, &taken);
-		spin_unlock_bh(&flow->lock);
+	while (flow_empty_one(flow, &served)) {
 		if (served)
 			usleep_range(20, 100);
-	} while (served);
-	while ((skb = __skb_dequeue(&taken))) {
-		local_bh_disable();
-		rcu_read_lock();
-		skb_continue(skb);
-		rcu_read_unlock();
-		local_bh_enable();
-		cond_resched();
+		else
+			cond_resched();
 	}
 }

@@ -8,13 +8,13 @@
  * stopped. If the queue is full, it is dropped.
  *
  * Locks, outermost first: flow_mutex, a flow's lock, the server's lock. The mutex orders all that
- * changes tables, in process context. A flow's lock holds what a packet changes; the
+ * changes tables, in process context; it is never waited for under the RTNL lock. A flow's lock holds what a packet changes; the
  * server's, who is next. Both are taken with softirqs off.
  *
- * Lifetimes: a flow is found through a table under RCU. It is freed a grace period after it has
- * left the table, when nothing waits in it and the server is not serving it. A packet that waits
- * holds nothing but its own buffer and route; what else it needs is its device, and with the
- * device all that waits for it goes (nets.c).
+ * Lifetimes: a flow is found through a table, or in its namespace's list, under RCU. It is freed a
+ * grace period after it has left both, when nothing waits in it and the server is not serving it.
+ * A packet that waits holds nothing but its own buffer and route. What else it needs is its
+ * device, and with the device all that waits for it goes (nets.c).
  */
 #ifndef _PFLOW_FLOW_H
 #define _PFLOW_FLOW_H
@@ -100,6 +100,13 @@ struct flow_shape {
 	u32 weight;
 };
 
+/* Who may wait. */
+enum flow_door {
+	FLOW_CONTROLLED,	/* who has no tokens */
+	FLOW_OPEN,		/* only who comes while others wait; nobody needs tokens */
+	FLOW_SHUT,		/* nobody more: who comes while others wait is dropped */
+};
+
 enum flow_state {
 	FLOW_IDLE,	/* nothing waits, and nothing is being continued */
 	FLOW_QUEUED,	/* something waits */
@@ -112,8 +119,9 @@ enum flow_state {
  * @direct_bytes: theirs
  * @deferred: had to wait, and were continued
  * @deferred_bytes: theirs
+ * @urgent: passed without tokens, as their receiver is a real-time one
  * @full: dropped as the queue was full
- * @unfit: dropped as they could not wait
+ * @unfit: dropped as they could not wait, or might not any more
  * @memory: dropped as all queues together were full
  * @gone: dropped with their device
  * @delay_ns: how long those that were continued waited, in sum
@@ -124,6 +132,7 @@ struct flow_counts {
 	u64 direct_bytes;
 	u64 deferred;
 	u64 deferred_bytes;
+	u64 urgent;
 	u64 full;
 	u64 unfit;
 	u64 memory;
@@ -136,12 +145,13 @@ struct flow_counts {
  * struct flow - packets that share a rate and a queue
  * @lock: for all up to @counts
  * @state: see enum flow_state
- * @open: it is about to go: nothing more waits for tokens
+ * @door: see enum flow_door
  * @full: nothing was let into the queue since the last packet left it; read without the lock
  * @average: tokens of the average rate
  * @peak: tokens of the peak rate
  * @queue: packets that wait
  * @bytes: of them, on the wire
+ * @memory: that they take, bytes
  * @queue_bytes: how many may wait
  * @queue_packets: how many packets may
  * @longest: packet that it had, bytes
@@ -153,19 +163,20 @@ struct flow_counts {
  * @staged: what @shape is to become; under flow_mutex, as the rest
  * @is_staged: that is to happen
  * @kept: it is in the table that is being made
- * @list: all of a namespace's
+ * @list: all of a namespace's; read under RCU
  * @rcu: packets may have found it
  * @name: does not change
  */
 struct flow {
 	spinlock_t lock;	/* for what a packet changes */
 	u8 state;
-	bool open;
+	u8 door;
 	bool full;
 	struct pflow_bucket average;
 	struct pflow_bucket peak;
 	struct sk_buff_head queue;
 	u32 bytes;
+	unsigned long memory;
 	u32 queue_bytes;
 	u32 queue_packets;
 	u32 longest;
@@ -240,7 +251,7 @@ struct flow_table {
  * struct flow_net - a network namespace
  * @net: it
  * @table: its flows; NULL: none
- * @flows: all of them
+ * @flows: all of them; read under RCU
  * @number: how many
  * @hooked: our hooks are there
  * @list: all namespaces
@@ -288,6 +299,7 @@ void flow_nets_stop(void);
 int flow_net_hook(struct flow_net *ours, u32 more);
 void flow_net_unhook_unused(struct flow_net *ours);
 struct flow_net *flow_net_of(const struct net *net);
+void flow_net_set_number(struct flow_net *ours, u32 number);
 u32 flow_nets_flows(void);
 
 /* packet.c */
@@ -300,17 +312,19 @@ unsigned int flow_hook(void *priv, struct sk_buff *skb, const struct nf_hook_sta
 struct flow *flow_alloc(const char *name, const struct flow_pattern *match,
 			const struct flow_shape *shape);
 void flow_set_shape(struct flow *flow, const struct flow_shape *shape);
-void flow_open(struct flow *flow);
+void flow_set_door(struct flow *flow, enum flow_door door);
 void flow_empty(struct flow *flow);
 void flow_forget_device(struct flow *flow, const struct net_device *dev);
+bool flow_pass(struct flow *flow, u32 bytes, u32 packets);
+void flow_pass_urgent(struct flow *flow, u32 packets);
 unsigned int flow_admit(struct flow *flow, struct sk_buff *skb, const struct nf_hook_state *state,
-			u32 bytes, u32 packets);
+			u32 bytes, u32 packets, bool *full);
 void flow_serve(struct flow *flow, u64 now);
 
 /* recall.c */
 struct flow *flow_recall(const struct flow_table *table, const struct flow_key *key);
-void flow_recall_shown(const struct flow_table *table, const struct sk_buff *skb,
-		       struct flow *flow);
+bool flow_recall_shown(const struct sk_buff *skb);
+void flow_recall_full(const struct flow_table *table, struct flow *flow);
 struct flow *flow_recall_early(const struct flow_table *table, const struct sk_buff *skb,
 			       const struct nf_hook_state *state);
 void flow_set_full(struct flow *flow, bool full);
@@ -318,19 +332,22 @@ bool flow_any_full(void);
 int flow_recall_setup(void);
 void flow_recall_teardown(void);
 
+/* urgent.c */
+bool flow_urgent(const struct flow_key *key, const struct sk_buff *skb, struct net *net);
+int flow_urgent_setup(void);
+void flow_urgent_teardown(void);
+
 /* serve.c */
 int flow_server_setup(void);
 void flow_server_teardown(void);
 int flow_server_room(u32 flows);
 void flow_server_start(void);
 void flow_server_stop(void);
-void flow_server_open(void);
-bool flow_server_is_open(void);
-void flow_server_sleep(struct pflow_entity *entity, u32 bytes, u64 at);
+void flow_server_sleep(struct pflow_entity *entity, u32 bytes, u64 now, u64 wait);
 void flow_server_leave(struct pflow_entity *entity);
 void flow_server_settle(struct pflow_entity *entity, u32 served, u32 bytes, u64 now, u64 wait);
 void flow_server_reweigh(struct pflow_entity *entity, u32 weight);
-bool flow_server_hold(const struct sk_buff *skb);
+bool flow_server_hold(const struct sk_buff *skb, unsigned long held);
 void flow_server_release(u32 truesize);
 u32 flow_server_waiting(void);
 void flow_server_status(struct seq_file *m);

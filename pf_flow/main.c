@@ -28,9 +28,12 @@ static int __init pf_flow_init(void)
 
 	if (err)
 		return err;
-	err = flow_server_setup();
+	err = flow_urgent_setup();
 	if (err)
 		goto recall;
+	err = flow_server_setup();
+	if (err)
+		goto urgent;
 	err = flow_nets_setup();
 	if (err)
 		goto server;
@@ -48,6 +51,8 @@ nets:
 	flow_nets_teardown();
 server:
 	flow_server_teardown();
+urgent:
+	flow_urgent_teardown();
 recall:
 	flow_recall_teardown();
 	return err;
@@ -58,6 +63,7 @@ static void __exit pf_flow_exit(void)
 	pflow_module_unregister(&flow_module);
 	flow_nets_teardown();
 	flow_server_teardown();
+	flow_urgent_teardown();
 	flow_recall_teardown();
 }
 

@@ -5,14 +5,17 @@
  * A namespace has our hooks while it has flows and the suite runs, so others pay nothing. Flows
  * stay while the suite is switched off, as settings do.
  *
- * A device goes: from NETDEV_UNREGISTER on no packet of it comes to a hook any more, as the
- * kernel has waited for those that were under way. What waits for it is dropped then. What is
- * just being continued is waited for, as a device that moves to another namespace is not by the
- * kernel. A namespace goes: its hooks go first (pre_exit), its devices next, its flows last, so
- * that nothing is left that waits in them.
+ * A device goes, or moves to another namespace: the kernel takes it down and waits for a grace
+ * period before NETDEV_UNREGISTER. Packets of a device that is down may still come (the members of
+ * a bond go later than the bond), but none waits (flow.c). So what waits by then is all that will,
+ * and is dropped. What is just being continued is waited for, as the kernel does not for a device
+ * that moves. A namespace goes: its hooks go first (pre_exit), its devices next, its flows last,
+ * so that nothing is left that waits in them.
  *
- * Context: process, may sleep, under flow_mutex, which is taken here; that is inside
- * the mutex of all modules, the RTNL lock, and that of namespaces.
+ * flow_mutex is inside the mutex of all modules and that of namespaces. It is neither taken under
+ * the RTNL lock nor the other way round: flows are found under RCU when a device goes.
+ *
+ * Context: process, may sleep, under flow_mutex, which is taken here, unless said otherwise.
  */
 #include <linux/delay.h>
 #include <linux/netdevice.h>
@@ -24,7 +27,7 @@
 
 #include "flow.h"
 
-#define DRAIN_MS	100	/* what waits has so long to leave in order */
+#define DRAIN_MS	100	/* what waits has so long to leave before others are dropped */
 
 static const struct nf_hook_ops hooks[] = {
 	{
@@ -54,6 +57,7 @@ static const struct nf_hook_ops hooks[] = {
 DEFINE_MUTEX(flow_mutex);	/* for tables, namespaces, and the switch */
 static LIST_HEAD(nets);
 static unsigned int flow_net_id;
+static u32 nr_flows;		/* in all namespaces; read by anybody */
 static bool running;
 
 /**
@@ -68,19 +72,27 @@ struct flow_net *flow_net_of(const struct net *net)
 }
 
 /**
+ * flow_net_set_number() - a namespace has so many flows from now on
+ * @ours: it
+ * @number: how many
+ *
+ * Context: process, under flow_mutex.
+ */
+void flow_net_set_number(struct flow_net *ours, u32 number)
+{
+	lockdep_assert_held(&flow_mutex);
+	WRITE_ONCE(nr_flows, nr_flows - ours->number + number);
+	ours->number = number;
+}
+
+/**
  * flow_nets_flows() - how many flows there are
  *
- * Context: process, under flow_mutex. Return: in all namespaces.
+ * Context: any. Return: in all namespaces.
  */
 u32 flow_nets_flows(void)
 {
-	const struct flow_net *ours;
-	u32 flows = 0;
-
-	lockdep_assert_held(&flow_mutex);
-	list_for_each_entry(ours, &nets, list)
-		flows += ours->number;
-	return flows;
+	return READ_ONCE(nr_flows);
 }
 
 static void net_unhook(struct flow_net *ours)
@@ -154,10 +166,11 @@ static void flow_net_exit(struct net *net)
 
 	mutex_lock(&flow_mutex);
 	list_del(&ours->list);
+	flow_net_set_number(ours, 0);
 	flow_table_free(rcu_replace_pointer(ours->table, NULL, lockdep_is_held(&flow_mutex)));
 	list_for_each_entry_safe(flow, next, &ours->flows, list) {
-		list_del(&flow->list);
 		flow_empty(flow);
+		list_del_rcu(&flow->list);
 		/* The server may still be about to give back its lock. */
 		kfree_rcu(flow, rcu);
 	}
@@ -172,6 +185,7 @@ static struct pernet_operations net_ops = {
 	.size = sizeof(struct flow_net),
 };
 
+/* Under the RTNL lock. */
 static int flow_on_device(struct notifier_block *unused, unsigned long event, void *info)
 {
 	const struct net_device *dev = netdev_notifier_info_to_dev(info);
@@ -179,13 +193,13 @@ static int flow_on_device(struct notifier_block *unused, unsigned long event, vo
 
 	if (event != NETDEV_UNREGISTER && event != NETDEV_DOWN)
 		return NOTIFY_DONE;
-	/* Whoever saw the device before has been waited for, so none comes from now on. */
+	/* Who saw the device when it was up has been waited for, so none more waits from now on. */
 	if (!flow_server_waiting())
 		return NOTIFY_DONE;
-	mutex_lock(&flow_mutex);
-	list_for_each_entry(flow, &flow_net_of(dev_net(dev))->flows, list)
+	rcu_read_lock();
+	list_for_each_entry_rcu(flow, &flow_net_of(dev_net(dev))->flows, list)
 		flow_forget_device(flow, dev);
-	mutex_unlock(&flow_mutex);
+	rcu_read_unlock();
 	if (event == NETDEV_UNREGISTER)
 		synchronize_net();
 	return NOTIFY_DONE;
@@ -194,6 +208,17 @@ static int flow_on_device(struct notifier_block *unused, unsigned long event, vo
 static struct notifier_block device_notifier = {
 	.notifier_call = flow_on_device,
 };
+
+static void nets_set_door(enum flow_door door)
+{
+	struct flow_net *ours;
+	struct flow *flow;
+
+	lockdep_assert_held(&flow_mutex);
+	list_for_each_entry(ours, &nets, list)
+		list_for_each_entry(flow, &ours->flows, list)
+			flow_set_door(flow, door);
+}
 
 /**
  * flow_nets_start() - be in each namespace that has flows
@@ -206,8 +231,9 @@ int flow_nets_start(void)
 	struct flow_net *ours;
 	int err = 0;
 
-	mutex_lock(&flow_mutex);
 	flow_server_start();
+	mutex_lock(&flow_mutex);
+	nets_set_door(FLOW_CONTROLLED);
 	running = true;
 	list_for_each_entry(ours, &nets, list) {
 		if (ours->number && !err)
@@ -222,8 +248,9 @@ int flow_nets_start(void)
 /**
  * flow_nets_stop() - be in no namespace any more
  *
- * What waits is continued: for a moment in order, while whatever comes is still put behind it. Who
- * floods a flow all the time may see some packets overtaken by others.
+ * What waits is continued in order: for a moment while whatever comes is still put behind it. If a
+ * flow is sent more than that, what comes while the rest goes is dropped, so that it overtakes
+ * nothing.
  *
  * Context: process, may sleep; takes flow_mutex. No packet is in a hook or waits when it returns.
  */
@@ -234,18 +261,20 @@ void flow_nets_stop(void)
 	int waited;
 
 	mutex_lock(&flow_mutex);
-	flow_server_open();
+	nets_set_door(FLOW_OPEN);
 	for (waited = 0; flow_server_waiting() && waited < DRAIN_MS; waited++)
 		usleep_range(1000, 1500);
-	running = false;
-	list_for_each_entry(ours, &nets, list)
-		net_unhook(ours);
-	synchronize_net();
+	nets_set_door(FLOW_SHUT);
 	list_for_each_entry(ours, &nets, list)
 		list_for_each_entry(flow, &ours->flows, list)
 			flow_empty(flow);
-	flow_server_stop();
+	running = false;
+	list_for_each_entry(ours, &nets, list)
+		net_unhook(ours);
+	/* Before somebody else changes a table: who is still in a hook finds shut doors. */
+	synchronize_net();
 	mutex_unlock(&flow_mutex);
+	flow_server_stop();
 }
 
 /**

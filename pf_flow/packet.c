@@ -181,6 +181,7 @@ unsigned int flow_hook(void *priv, struct sk_buff *skb, const struct nf_hook_sta
 {
 	const struct flow_table *table = hook_table(state);
 	unsigned int verdict = NF_ACCEPT;
+	bool shown, full = false;
 	u32 bytes, packets;
 	struct flow_key key;
 	struct flow *flow;
@@ -191,11 +192,18 @@ unsigned int flow_hook(void *priv, struct sk_buff *skb, const struct nf_hook_sta
 	/* What user space has looked at in between goes on with softirqs on. */
 	local_bh_disable();
 	flow = port_is_exempt(key.dport) ? NULL : flow_recall(table, &key);
-	flow_recall_shown(table, skb, flow);
+	shown = flow_recall_shown(skb);
 	if (flow) {
 		packets = packet_count(skb, &bytes);
-		verdict = flow_admit(flow, skb, state, bytes, packets);
+		if (flow_pass(flow, bytes, packets))
+			verdict = NF_ACCEPT;
+		else if (unlikely(flow_urgent(&key, skb, state->net)))
+			flow_pass_urgent(flow, packets);
+		else
+			verdict = flow_admit(flow, skb, state, bytes, packets, &full);
 	}
+	if (unlikely(shown && full))
+		flow_recall_full(table, flow);
 	local_bh_enable();
 	return verdict;
 }

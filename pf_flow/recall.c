@@ -9,8 +9,8 @@
  * A second hook is ahead of connection tracking, behind the administrator's raw rules. It drops
  * what the last hook would drop, before it has cost a look-up of its connection, translation and
  * rules. Whose a packet is cannot be known there: its mark may still change, and its addresses.
- * So the first hook shows the packet to the last one, which tells it whose it was, if its flow's
- * queue is full. That holds for the same packet of the wire, for the rest of the jiffy. So one
+ * So the first hook shows the packet to the last one, which tells it whose it was, if it was
+ * dropped as its flow's queue was full. That holds for the same packet of the wire, for the rest of the jiffy. So one
  * packet of each goes the whole way in each jiffy, and whatever changes is followed as soon as
  * that. While no queue is full the hook is a load and a branch.
  *
@@ -85,27 +85,36 @@ struct flow *flow_recall(const struct flow_table *table, const struct flow_key *
 }
 
 /**
- * flow_recall_shown() - tell the first hook whose a packet was
- * @table: in force
- * @skb: the packet, at its last hook
- * @flow: its own, or NULL
+ * flow_recall_shown() - was this packet shown just now?
+ * @skb: it, at its last hook; the address is only compared
  *
- * A packet that others have taken in between stays shown. Another one with the same buffer is not
- * mistaken for it, as each is shown while a queue is full; and if that began just now, not
- * for longer than a jiffy.
+ * A packet that somebody in between has taken or dropped stays shown. Another one with the same
+ * buffer may be mistaken for it, if no queue was full when that one was at the first hook: each
+ * is shown while one is. Then for the rest of a jiffy the first hook drops such packets as are
+ * dropped or taken behind it, and nobody else's.
+ *
+ * Return: whether it was, and by the same mark.
  */
-void flow_recall_shown(const struct flow_table *table, const struct sk_buff *skb,
-		       struct flow *flow)
+bool flow_recall_shown(const struct sk_buff *skb)
 {
 	struct recall *ours = this_cpu_ptr(recall);
 
 	if (likely(ours->shown != skb))
-		return;
+		return false;
 	ours->shown = NULL;
-	if (flow && READ_ONCE(flow->full) && ours->shown_key.mark == skb->mark &&
-	    ours->shown_at == (u32)jiffies)
-		recalled_set(&ours->early[key_slot(&ours->shown_key)], table, &ours->shown_key,
-			     flow);
+	return ours->shown_key.mark == skb->mark && ours->shown_at == (u32)jiffies;
+}
+
+/**
+ * flow_recall_full() - tell the first hook whose the packet was that was shown
+ * @table: in force
+ * @flow: its own, whose queue was full
+ */
+void flow_recall_full(const struct flow_table *table, struct flow *flow)
+{
+	struct recall *ours = this_cpu_ptr(recall);
+
+	recalled_set(&ours->early[key_slot(&ours->shown_key)], table, &ours->shown_key, flow);
 }
 
 /**

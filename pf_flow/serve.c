@@ -29,7 +29,6 @@
  * @timer_at: ns, for when the timer was set last
  * @run: it looks for somebody to serve
  * @room: how many flows fit into the heaps; under flow_mutex
- * @open: nothing waits for tokens any more
  * @napi: what runs
  * @timer: that starts it
  * @device: on which NAPI is
@@ -42,7 +41,6 @@ static struct flow_server {
 	u64 timer_at;
 	bool run;
 	u32 room;
-	bool open;
 	struct napi_struct napi;
 	struct hrtimer timer;
 	struct net_device *device;
@@ -82,7 +80,7 @@ static bool server_serve_one(void)
 
 	spin_lock(&server.lock);
 	server.run = true;
-	pflow_choice_wake(&server.choice, READ_ONCE(server.open) ? now + S64_MAX / 2 : now);
+	pflow_choice_wake(&server.choice, now);
 	entity = pflow_choice_pick(&server.choice);
 	if (!entity) {
 		server.run = false;
@@ -111,14 +109,15 @@ static int on_poll(struct napi_struct *napi, int budget)
  * flow_server_sleep() - a flow has a packet that waits for tokens
  * @entity: of the flow, whose lock is held
  * @bytes: of the packet
- * @at: ns, when it has them
+ * @now: ns
+ * @wait: ns until it has them
  */
-void flow_server_sleep(struct pflow_entity *entity, u32 bytes, u64 at)
+void flow_server_sleep(struct pflow_entity *entity, u32 bytes, u64 now, u64 wait)
 {
 	spin_lock(&server.lock);
-	pflow_choice_sleep(&server.choice, entity, bytes, at);
+	pflow_choice_sleep(&server.choice, entity, bytes, now + wait);
 	if (!server.run)
-		server_arm(at);
+		server_arm(now);
 	spin_unlock(&server.lock);
 }
 
@@ -167,14 +166,19 @@ void flow_server_reweigh(struct pflow_entity *entity, u32 weight)
 /**
  * flow_server_hold() - may one more packet wait?
  * @skb: it; it counts if it may
+ * @held: bytes of memory that its flow has already
+ *
+ * A flow has no more than is left for others. So who fills one queue, however long it is, takes
+ * half of the memory, who fills a second one half of the rest, and there is always some left.
  *
  * Return: whether there is memory for it.
  */
-bool flow_server_hold(const struct sk_buff *skb)
+bool flow_server_hold(const struct sk_buff *skb, unsigned long held)
 {
-	unsigned long most = (unsigned long)READ_ONCE(flow_knobs[FLOW_KNOB_MEMORY].value) << 20;
+	long most = (long)READ_ONCE(flow_knobs[FLOW_KNOB_MEMORY].value) << 20;
+	long left = most - atomic_long_add_return(skb->truesize, &server.memory);
 
-	if (atomic_long_add_return(skb->truesize, &server.memory) > most) {
+	if (left < (long)(held + skb->truesize)) {
 		atomic_long_sub(skb->truesize, &server.memory);
 		return false;
 	}
@@ -200,29 +204,6 @@ void flow_server_release(u32 truesize)
 u32 flow_server_waiting(void)
 {
 	return atomic_read(&server.waiting);
-}
-
-/**
- * flow_server_is_open() - does nothing wait for tokens any more?
- *
- * Context: any. Return: whether.
- */
-bool flow_server_is_open(void)
-{
-	return READ_ONCE(server.open);
-}
-
-/**
- * flow_server_open() - have all that waits continued at once, in order
- *
- * Context: process, under flow_mutex.
- */
-void flow_server_open(void)
-{
-	WRITE_ONCE(server.open, true);
-	local_bh_disable();
-	napi_schedule(&server.napi);
-	local_bh_enable();
 }
 
 /**
@@ -262,18 +243,18 @@ nomem:
 /**
  * flow_server_start() - serve from now on
  *
- * Context: process, may sleep, under flow_mutex.
+ * Context: process, may sleep; no packet comes to a flow yet. NAPI may take the lock of its device,
+ * so flow_mutex is not held.
  */
 void flow_server_start(void)
 {
-	WRITE_ONCE(server.open, false);
 	napi_enable(&server.napi);
 }
 
 /**
  * flow_server_stop() - serve nobody any more
  *
- * Context: process, may sleep, under flow_mutex; no packet comes to a flow.
+ * Context: process, may sleep, not under flow_mutex; no packet comes to a flow, and none waits.
  */
 void flow_server_stop(void)
 {
@@ -296,6 +277,7 @@ int flow_server_setup(void)
 	if (!server.device)
 		return -ENOMEM;
 	netif_napi_add(server.device, &server.napi, on_poll);
+	pflow_load_ignore(&server.napi);
 	return 0;
 }
 
@@ -308,6 +290,7 @@ void flow_server_teardown(void)
 {
 	u32 i;
 
+	pflow_load_ignore(NULL);
 	netif_napi_del(&server.napi);
 	pflow_dummy_free(server.device);
 	for (i = 0; i < PFLOW_HEAPS; i++)
@@ -318,7 +301,7 @@ void flow_server_teardown(void)
  * flow_server_status() - what waits, for people
  * @m: where to
  *
- * Context: process.
+ * Context: RCU read side, may not sleep.
  */
 void flow_server_status(struct seq_file *m)
 {
@@ -331,7 +314,7 @@ void flow_server_status(struct seq_file *m)
  * flow_server_metrics() - what waits, for machines
  * @m: where to
  *
- * Context: process.
+ * Context: RCU read side, may not sleep.
  */
 void flow_server_metrics(struct seq_file *m)
 {

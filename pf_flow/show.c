@@ -130,7 +130,7 @@ static int flows_show(struct seq_file *m, void *v)
 	u64 mean;
 
 	if (v == &file_net(m)->flows) {
-		seq_puts(m, "name rate waiting waiting_bytes limit_bytes direct direct_bytes deferred deferred_bytes early full unfit memory gone delay_us delay_most_us\n");
+		seq_puts(m, "name rate waiting waiting_bytes limit_bytes direct direct_bytes deferred deferred_bytes urgent early full unfit memory gone delay_us delay_most_us\n");
 		return 0;
 	}
 	spin_lock_bh(&flow->lock);
@@ -140,10 +140,10 @@ static int flows_show(struct seq_file *m, void *v)
 	limit = flow->queue_bytes;
 	spin_unlock_bh(&flow->lock);
 	mean = counts.deferred ? div64_u64(counts.delay_ns, counts.deferred) : 0;
-	seq_printf(m, "%s %llu %u %u %u %llu %llu %llu %llu %llu %llu %llu %llu %llu %llu %llu\n",
+	seq_printf(m, "%s %llu %u %u %u %llu %llu %llu %llu %llu %llu %llu %llu %llu %llu %llu %llu\n",
 		   flow->name, flow->shape.rate, waiting, waiting_bytes, limit,
 		   counts.direct, counts.direct_bytes, counts.deferred, counts.deferred_bytes,
-		   (u64)atomic64_read(&flow->early), counts.full, counts.unfit, counts.memory,
+		   counts.urgent, (u64)atomic64_read(&flow->early), counts.full, counts.unfit, counts.memory,
 		   counts.gone, div_u64(mean, NSEC_PER_USEC),
 		   div_u64(counts.delay_most_ns, NSEC_PER_USEC));
 	return 0;
@@ -272,13 +272,11 @@ int flow_files_setup(struct proc_dir_entry *dir)
  * flow_status() - lines for people
  * @m: where to
  *
- * Context: process.
+ * Context: RCU read side, may not sleep.
  */
 void flow_status(struct seq_file *m)
 {
-	mutex_lock(&flow_mutex);
 	seq_printf(m, "flows: %u\n", flow_nets_flows());
-	mutex_unlock(&flow_mutex);
 	flow_server_status(m);
 }
 
@@ -286,14 +284,12 @@ void flow_status(struct seq_file *m)
  * flow_metrics() - families of OpenMetrics for machines
  * @m: where to
  *
- * Context: process.
+ * Context: RCU read side, may not sleep.
  */
 void flow_metrics(struct seq_file *m)
 {
-	mutex_lock(&flow_mutex);
 	seq_printf(m, "# TYPE packetflow_flow_flows gauge\n"
 		   "# HELP packetflow_flow_flows Flows in all network namespaces.\n"
 		   "packetflow_flow_flows %u\n", flow_nets_flows());
-	mutex_unlock(&flow_mutex);
 	flow_server_metrics(m);
 }

@@ -23,7 +23,7 @@
 #include "flow.h"
 
 #define FLOWS_MOST	131072u
-#define OPEN_MS		50	/* what waits in a flow that goes has so long to leave in order */
+#define OPEN_MS		50	/* what waits in a flow that goes has so long to leave unhindered */
 
 /**
  * struct flow_change - a change that is being made
@@ -199,31 +199,53 @@ static void flows_free(struct list_head *flows)
 	}
 }
 
-/* Those of a list that go, to another one. */
-static u32 flows_take(struct list_head *from, struct list_head *to)
+/* Those that are new to the namespace's; what is in those that go is continued. */
+static u32 flows_enter(struct flow_change *change)
 {
 	struct flow *flow, *next;
 	u32 number = 0;
 
-	list_for_each_entry_safe(flow, next, from, list) {
-		if (flow->kept) {
-			number++;
-			continue;
-		}
-		flow_open(flow);
-		list_move_tail(&flow->list, to);
+	list_for_each_entry_safe(flow, next, &change->made, list) {
+		list_del(&flow->list);
+		list_add_tail_rcu(&flow->list, &change->ours->flows);
+	}
+	list_for_each_entry(flow, &change->ours->flows, list) {
+		if (!flow->kept)
+			flow_set_door(flow, FLOW_OPEN);
+		else if (flow->is_staged)
+			flow_set_shape(flow, &flow->staged);
+		number += flow->kept;
 	}
 	return number;
 }
 
-static bool flows_wait(const struct list_head *flows)
+static bool flows_go_and_wait(const struct list_head *flows)
 {
 	const struct flow *flow;
 
 	list_for_each_entry(flow, flows, list)
-		if (READ_ONCE(flow->state) != FLOW_IDLE)
+		if (!flow->kept && READ_ONCE(flow->state) != FLOW_IDLE)
 			return true;
 	return false;
+}
+
+/*
+ * What waits in a flow that goes leaves in order, and before anything that comes later: for a
+ * moment while that is still put behind it, then while that is dropped.
+ */
+static void flows_let_go(const struct list_head *flows)
+{
+	unsigned int waited = 0;
+	struct flow *flow;
+
+	for (; flows_go_and_wait(flows) && waited < OPEN_MS; waited++)
+		usleep_range(1000, 1500);
+	list_for_each_entry(flow, flows, list) {
+		if (flow->kept)
+			continue;
+		flow_set_door(flow, FLOW_SHUT);
+		flow_empty(flow);
+	}
 }
 
 /* Nothing here can fail. A flow that was added and deleted again is freed with the others. */
@@ -231,18 +253,10 @@ static void change_commit(struct flow_change *change)
 {
 	struct flow_net *ours = change->ours;
 	struct flow_table *old = table_in_force(ours);
-	unsigned int waited = 0;
-	LIST_HEAD(gone);
-	struct flow *flow;
+	struct flow *flow, *next;
 
-	list_splice_tail_init(&change->made, &ours->flows);
-	ours->number = flows_take(&ours->flows, &gone);
-	list_for_each_entry(flow, &ours->flows, list)
-		if (flow->is_staged)
-			flow_set_shape(flow, &flow->staged);
-	/* So that what waits is not overtaken by what comes when the flow is gone. */
-	for (; flows_wait(&gone) && waited < OPEN_MS; waited++)
-		usleep_range(1000, 1500);
+	flow_net_set_number(ours, flows_enter(change));
+	flows_let_go(&ours->flows);
 	if (!ours->number) {
 		flow_table_free(change->table);
 		change->table = NULL;
@@ -251,10 +265,13 @@ static void change_commit(struct flow_change *change)
 	change->table = NULL;
 	flow_net_unhook_unused(ours);
 	synchronize_rcu();
-	list_for_each_entry(flow, &gone, list)
-		flow_empty(flow);
-	flows_free(&gone);
 	flow_table_free(old);
+	list_for_each_entry_safe(flow, next, &ours->flows, list) {
+		if (flow->kept)
+			continue;
+		list_del_rcu(&flow->list);
+		kfree_rcu(flow, rcu);
+	}
 }
 
 static const char *change_lines(struct flow_change *change, char *text, u32 *number)

@@ -18,7 +18,9 @@
 #include <linux/sched.h>
 #include <linux/skbuff.h>
 #include <linux/slab.h>
+#include <net/inet6_hashtables.h>
 #include <net/inet_dscp.h>
+#include <net/inet_hashtables.h>
 #include <net/sock.h>
 #include <net/tcp.h>
 #include <net/udp.h>
@@ -216,6 +218,32 @@ static inline struct sock *pflow_udp6_lookup(struct net *net, const struct in6_a
 				 pflow_udp_table(net), NULL);
 #else
 	return __udp6_lib_lookup(net, saddr, sport, daddr, dport, dif, sdif, NULL);
+#endif
+}
+
+/* With a reference. By 7.2 the table of TCP's sockets is no argument any more. */
+static inline struct sock *pflow_tcp4_lookup(struct net *net, __be32 saddr, __be16 sport,
+					     __be32 daddr, __be16 dport, int dif, int sdif)
+{
+#if defined(PFLOW_HAVE_TCP_TABLE_ARGUMENT)
+	return __inet_lookup_established(net, net->ipv4.tcp_death_row.hashinfo, saddr, sport,
+					 daddr, ntohs(dport), dif, sdif);
+#else
+	return __inet_lookup_established(net, saddr, sport, daddr, ntohs(dport), dif, sdif);
+#endif
+}
+
+static inline struct sock *pflow_tcp6_lookup(struct net *net, const struct in6_addr *saddr,
+					     __be16 sport, const struct in6_addr *daddr,
+					     __be16 dport, int dif, int sdif)
+{
+#if !IS_ENABLED(CONFIG_IPV6)
+	return NULL;
+#elif defined(PFLOW_HAVE_TCP_TABLE_ARGUMENT)
+	return __inet6_lookup_established(net, net->ipv4.tcp_death_row.hashinfo, saddr, sport,
+					  daddr, ntohs(dport), dif, sdif);
+#else
+	return __inet6_lookup_established(net, saddr, sport, daddr, ntohs(dport), dif, sdif);
 #endif
 }
 

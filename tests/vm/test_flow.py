@@ -5,12 +5,13 @@ import os
 import signal
 import socket
 import time
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 
 from inside import inside, mark
 from inside.flows import FLOW, IP_UDP, change, flow, flows
 from inside.net import Peer, datagram, drain, nft, port_of, udp
-from inside.suite import wait_for
+from inside.suite import entry, settle, wait_for
 
 TRACKED = """table inet t {
     chain c {
@@ -113,6 +114,67 @@ def test_a_connection_gets_its_rate(kind: str) -> None:
                 began, got = now, 0
         rate = got * 8 / (time.monotonic() - began)
     assert 7_400_000 < rate < 8_000_000, rate
+
+
+@contextmanager
+def real_time() -> Iterator[None]:
+    """Receive with that class for a while."""
+    os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))
+    settle()
+    time.sleep(0.02)
+    try:
+        yield
+    finally:
+        os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))
+        settle()
+        time.sleep(0.02)
+
+
+@mark.parametrize("kind", ["v4", "v6"])
+@inside(modules=FLOW)
+def test_what_is_for_a_real_time_receiver_never_waits(kind: str) -> None:
+    peer = Peer()
+    own = peer.ours4 if kind == "v4" else peer.ours6
+    receiver, sender = udp(own), peer.udp(peer.theirs4 if kind == "v4" else peer.theirs6)
+    to = receiver.getsockname()[:2]
+    with flows(f"a dst={own} rate=8k burst=1000 queue=5000"):
+        with real_time():
+            assert entry(receiver)["rank"] == "41"
+            for number in range(50):
+                sender.sendto(datagram(number, 500), to)
+            assert drain(receiver) == [datagram(number, 500) for number in range(50)]
+            found = flow("a")
+            assert found["urgent"] + found["direct"] == 50
+            assert found["urgent"] > 45
+        for number in range(50):
+            sender.sendto(datagram(number, 500), to)
+        assert flow("a")["waiting"] > 5
+        # Now it passes those, and a full queue is none of its business.
+        with real_time():
+            before = len(drain(receiver))
+            for number in range(50):
+                sender.sendto(datagram(number, 500), to)
+            assert len(drain(receiver)) >= 50
+        assert before < 10
+
+
+@inside(modules=FLOW)
+def test_a_connection_of_a_real_time_receiver_is_not_held_up() -> None:
+    peer = Peer()
+    server = socket.create_server((peer.ours4, 0))
+    with peer:
+        client = socket.create_connection(server.getsockname())
+    connection, _ = server.accept()
+    connection.settimeout(5)
+    with flows(f"a dport={port_of(server)} rate=8k"), real_time():
+        for _ in range(30):
+            client.send(b"x" * 10_000)
+            left = 10_000
+            while left:
+                left -= len(connection.recv(left))
+        found = flow("a")
+        assert found["urgent"] > 100
+        assert found["waiting"] == found["deferred"] == 0
 
 
 def flood(sender: socket.socket, to: tuple[str, int], size: int) -> None:

@@ -9,14 +9,16 @@ import random
 import signal
 import socket
 import struct
+import subprocess
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from pathlib import Path
 
-from inside import inside, mark
+from inside import Skip, inside, mark
 from inside.flows import FLOW, change, flow, flows, until
 from inside.net import Namespace, Peer, drain, ip, port_of, udp
-from inside.suite import insmod, metric, rmmod, set_knob, setting, wait_for
+from inside.suite import ROOT, insmod, metric, rmmod, set_knob, setting, wait_for
 
 RCVBUF = 8 << 20
 
@@ -52,9 +54,9 @@ class Numbered:
     def __init__(self, peer: Peer, to: socket.socket) -> None:
         self._sock, self._to, self.sent = peer.udp(), to.getsockname(), 0
 
-    def send(self, number: int, size: int = 100) -> None:
+    def send(self, number: int, size: int = 100, who: int = 0) -> None:
         for _ in range(number):
-            self._sock.sendto(struct.pack("!Q", self.sent) + b"x" * size, self._to)
+            self._sock.sendto(struct.pack("!QB", self.sent, who) + b"x" * size, self._to)
             self.sent += 1
 
 
@@ -231,3 +233,86 @@ def test_a_device_that_moves_to_another_namespace() -> None:
         for sock in (receiver, sender):
             sock.close()
     change("replace")
+
+
+@mark.cpus(4)
+@inside(modules=FLOW)
+def test_a_device_that_is_down_has_nothing_wait() -> None:
+    """A bond's members bring packets in its name until they are released, after it has told."""
+    peer = Peer()
+    receiver, sender = udp(peer.ours4), peer.udp()
+    if subprocess.run(["modprobe", "bonding"], check=False).returncode:
+        raise Skip("this kernel has no bonding")
+    ip(
+        "link add bond7 type bond mode balance-rr\n"
+        f"link set {peer.device} down\n"
+        f"link set {peer.device} master bond7\n"
+        "link set bond7 up\n"
+        f"address flush dev {peer.device}\n"
+        f"address add {peer.ours4}/24 dev bond7\n"
+    )
+    with flows("a dev=bond7 proto=udp rate=8k burst=200 queue=100k"):
+        mac = Path("/sys/class/net/bond7/address").read_text().strip()
+        with peer:
+            ip(f"neighbour replace {peer.ours4} lladdr {mac} dev eth0")
+        for _ in range(20):
+            sender.sendto(b"x" * 100, receiver.getsockname())
+        assert flow("a")["waiting"] > 10
+        ip("link set bond7 down")
+        assert (waiting(), flow("a")["waiting"]) == (0, 0)
+        assert flow("a")["gone"] > 10
+        before = flow("a")
+        for _ in range(20):
+            sender.sendto(b"x" * 100, receiver.getsockname())
+        after = flow("a")
+        assert after["waiting"] == 0
+        assert after["unfit"] + after["direct"] - before["unfit"] - before["direct"] == 20
+    ip("link delete bond7")
+
+
+@mark.cpus(4)
+@mark.parametrize("how", ["enable", "delete"])
+@inside(modules=FLOW, pinned=False)
+def test_nothing_is_overtaken_when_a_flow_goes_under_a_flood(how: str) -> None:
+    """What comes meanwhile may be dropped, and is counted then."""
+    peer = Peer()
+    receiver = udp(peer.ours4, rcvbuf=64 << 20)
+    senders = [Numbered(peer, receiver) for _ in range(3)]
+    row = f"add a dport={port_of(receiver)} rate=1m queue=4m"
+
+    def flooding(number: int) -> Callable[[], None]:
+        return lambda: senders[number].send(50, 8, number)
+
+    change(row)
+    with busy(*map(flooding, range(3))):
+        for _ in range(5):
+            wait_for(lambda: flow("a")["waiting"] > 5000)
+            if how == "enable":
+                with setting("enable", "0", "1"):
+                    time.sleep(0.1)
+            else:
+                change("delete a")
+                time.sleep(0.1)
+                change(row)
+    change("replace")
+    seen = [-1, -1, -1]
+    for data in drain(receiver):
+        number, who = struct.unpack("!QB", data[:9])
+        assert number > seen[who], (who, number, seen)
+        seen[who] = number
+    assert min(seen) > 1000
+
+
+@mark.cpus(2)
+@inside(modules=FLOW, pinned=False)
+def test_who_reads_status_waits_for_nobody_who_writes_a_table() -> None:
+    """Nor for a namespace, or a device, that goes meanwhile."""
+    many = "\n".join(["check", *(f"add f{n} dport={n + 1}" for n in range(20_000))])
+
+    def write_many() -> None:
+        change(many)
+
+    with busy(write_many):
+        for _ in until(time.monotonic() + 3):
+            assert "flows: 0\n" in (ROOT / "status").read_text()
+            assert metric("packetflow_flow_flows")[""] == 0

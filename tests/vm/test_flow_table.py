@@ -264,6 +264,23 @@ def test_memory_is_bounded_over_all_flows() -> None:
     sender.close()
 
 
+@inside(modules=FLOW)
+def test_who_fills_the_memory_leaves_some_to_others() -> None:
+    peer = Peer()
+    receiver, sender = udp(peer.ours4), peer.udp()
+    set_knob("flow/memory", 1)
+    with flows("a sport=2000 rate=1k burst=100 queue=1m", "b default rate=1k burst=100 queue=1m"):
+        sock = peer.udp(port=2000)
+        for _ in range(2000):
+            sock.sendto(b"x" * 1000, receiver.getsockname())
+        assert flow("a")["memory"] > 100
+        for _ in range(50):
+            sender.sendto(b"x" * 1000, receiver.getsockname())
+        assert flow("b")["memory"] == 0
+        assert flow("b")["waiting"] >= 49
+    set_knob("flow/memory", 64)
+
+
 @inside(modules=FLOW, timeout=120)
 def test_very_many_flows_of_which_each_has_its_packets() -> None:
     peer = Peer()
