@@ -206,8 +206,8 @@ static bool scan_go_on(unsigned int files)
 /**
  * pflow_scan() - one step of bringing the table in line with what is open now
  *
- * Context: process, may sleep, for some 30 ms, or as long as one process has files. Return: whether
- * all that is open has been met.
+ * Context: process, may sleep, for some 30 ms, or as long as a batch of processes has files.
+ * Return: whether all that is open has been met.
  */
 bool pflow_scan(void)
 {

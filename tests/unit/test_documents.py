@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Links between the documents lead somewhere."""
+"""Links between the documents lead somewhere, and the tests that they name are there."""
 
 import re
 import subprocess
@@ -9,6 +9,7 @@ from rig.kernels import REPO
 
 LINK = re.compile(r"!?\[[^]]*\]\(([^)\s]+)\)")
 HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
+TEST = re.compile(r"\b((?:vm|unit)/test_\w+\.py)::(test_\w+)")
 CODE = re.compile(r"^```.*?^```$|`[^`\n]+`", re.MULTILINE | re.DOTALL)
 
 
@@ -41,3 +42,14 @@ def test_links_lead_to_what_is_there() -> None:
             if not re.match(r"[a-z]+:", link) and not leads(link, document):
                 astray.append(f"{document.relative_to(REPO)}: {link}")
     assert not astray, "\n".join(astray)
+
+
+def test_tests_that_documents_name_are_there() -> None:
+    named, absent = 0, []
+    for document in documents():
+        for file, name in TEST.findall(document.read_text()):
+            path, named = REPO / "tests" / file, named + 1
+            if not path.exists() or f"\ndef {name}(" not in path.read_text():
+                absent.append(f"{document.relative_to(REPO)}: {file}::{name}")
+    assert named
+    assert not absent, "\n".join(absent)

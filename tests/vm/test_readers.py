@@ -58,13 +58,18 @@ def reading_for_ever(path: Path) -> Iterator[int]:
 @inside()
 def test_a_module_that_is_unloaded_has_stopped_though_its_file_is_being_read() -> None:
     with reading_for_ever(ROOT / "filter/floor"):
-        leaving = subprocess.Popen(["rmmod", "pf_filter"])
-        wait_for(lambda: "[filter]" not in (ROOT / "status").read_text())
         full, sender = udp(rcvbuf=1), udp()
-        for _ in range(200):
-            sender.sendto(b"x" * 500, full.getsockname())
-        assert drops(full) > 100
-        assert early(full) == 0
+
+        def dropped_early() -> int:
+            before = drops(full), early(full)
+            for _ in range(200):
+                sender.sendto(b"x" * 500, full.getsockname())
+            assert drops(full) - before[0] > 100
+            return early(full) - before[1]
+
+        wait_for(dropped_early)
+        leaving = subprocess.Popen(["rmmod", "pf_filter"])
+        wait_for(lambda: dropped_early() == dropped_early() == 0)
     assert leaving.wait(20) == 0
     insmod("pf_filter")
 
