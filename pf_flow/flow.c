@@ -103,7 +103,7 @@ static void flow_hurry(struct flow *flow)
 {
 	lockdep_assert_held(&flow->lock);
 	if (flow->state == FLOW_QUEUED)
-		flow_server_sleep(&flow->entity, flow_wait_of(skb_peek(&flow->queue))->bytes,
+		flow_server_sleep(&flow->entity, flow_wait_of(skb_peek(&flow->queue)),
 				  ktime_get_ns(), 0);
 }
 
@@ -206,12 +206,13 @@ static bool flow_is_full(const struct flow *flow, u32 bytes)
 
 /* It has to wait, and can. */
 static void flow_enqueue(struct flow *flow, struct sk_buff *skb, const struct nf_hook_state *state,
-			 u32 bytes, u32 packets, u64 wait)
+			 u32 bytes, u32 packets, u8 rank, u64 wait)
 {
 	u64 now = ktime_get_ns();
 
 	*flow_wait_of(skb) = (struct flow_wait) {
-		.okfn = state->okfn, .since = now, .bytes = bytes, .packets = packets,
+		.okfn = state->okfn, .since = now, .bytes = bytes,
+		.packets = min_t(u32, packets, U16_MAX), .rank = rank,
 	};
 	__skb_queue_tail(&flow->queue, skb);
 	flow->bytes += bytes;
@@ -219,7 +220,7 @@ static void flow_enqueue(struct flow *flow, struct sk_buff *skb, const struct nf
 	if (flow->state != FLOW_IDLE)
 		return;
 	flow->state = FLOW_QUEUED;
-	flow_server_sleep(&flow->entity, bytes, now, wait);
+	flow_server_sleep(&flow->entity, flow_wait_of(skb), now, wait);
 }
 
 /* Under the lock. */
@@ -258,36 +259,30 @@ bool flow_pass(struct flow *flow, u32 bytes, u32 packets)
 }
 
 /**
- * flow_pass_urgent() - a packet passes whatever tokens there are, and takes none
- * @flow: its own
- * @packets: that it was on the wire
- */
-void flow_pass_urgent(struct flow *flow, u32 packets)
-{
-	spin_lock(&flow->lock);
-	flow->counts.urgent += packets;
-	spin_unlock(&flow->lock);
-}
-
-/**
  * flow_admit() - what becomes of a packet that did not pass at once?
  * @flow: its own
  * @skb: it, at its last hook
  * @state: of that hook
  * @bytes: of it on the wire, IP headers included
  * @packets: that it was on the wire
+ * @rank: of its receiver; who has a real-time class waits for no tokens, and takes none
  * @full: filled in: it is gone, as the queue was full
  *
  * Return: NF_ACCEPT, or NF_STOLEN: it waits or is gone.
  */
 unsigned int flow_admit(struct flow *flow, struct sk_buff *skb, const struct nf_hook_state *state,
-			u32 bytes, u32 packets, bool *full)
+			u32 bytes, u32 packets, u8 rank, bool *full)
 {
 	unsigned int (*drop)(struct sk_buff *skb) = NULL;
 	bool idle, can = skb_can_wait(skb);
 	u64 wait = 0;
 
 	spin_lock(&flow->lock);
+	if (unlikely(rank > PFLOW_RANK_RT_BASE)) {
+		flow->counts.urgent += packets;
+		spin_unlock(&flow->lock);
+		return NF_ACCEPT;
+	}
 	idle = flow->state == FLOW_IDLE;
 	/* Behind others only who cannot wait asks for tokens. */
 	if ((idle || (!can && flow->door != FLOW_SHUT)) &&
@@ -307,7 +302,7 @@ unsigned int flow_admit(struct flow *flow, struct sk_buff *skb, const struct nf_
 		flow->counts.memory += packets;
 		drop = pflow_drop_no_memory;
 	} else {
-		flow_enqueue(flow, skb, state, bytes, packets, wait);
+		flow_enqueue(flow, skb, state, bytes, packets, rank, wait);
 	}
 	spin_unlock(&flow->lock);
 	return drop ? drop(skb) : NF_STOLEN;
@@ -354,11 +349,11 @@ static void flow_settle(struct flow *flow, u32 served, u64 now)
 
 	lockdep_assert_held(&flow->lock);
 	if (next) {
-		u32 bytes = flow_wait_of(next)->bytes;
+		const struct flow_wait *wait = flow_wait_of(next);
 
 		flow->state = FLOW_QUEUED;
-		flow_server_settle(&flow->entity, served, bytes, now,
-				   flow_tokens_in(flow, bytes, now));
+		flow_server_settle(&flow->entity, served, wait, now,
+				   flow_tokens_in(flow, wait->bytes, now));
 	} else {
 		flow->state = FLOW_IDLE;
 		flow_server_leave(&flow->entity);

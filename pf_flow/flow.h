@@ -8,8 +8,8 @@
  * stopped. If the queue is full, it is dropped.
  *
  * Locks, outermost first: flow_mutex, a flow's lock, the server's lock. The mutex orders all that
- * changes tables, in process context; it is never waited for under the RTNL lock. A flow's lock holds what a packet changes; the
- * server's, who is next. Both are taken with softirqs off.
+ * changes tables, in process context; it is never waited for under the RTNL lock. A flow's lock
+ * holds what a packet changes; the server's, who is next. Both are taken with softirqs off.
  *
  * Lifetimes: a flow is found through a table, or in its namespace's list, under RCU. It is freed a
  * grace period after it has left both, when nothing waits in it and the server is not serving it.
@@ -37,6 +37,7 @@
 enum {
 	FLOW_KNOB_MEMORY,
 	FLOW_KNOB_EXEMPT,
+	FLOW_KNOB_SCHEDULER,
 	FLOW_KNOBS,
 };
 
@@ -270,13 +271,15 @@ struct flow_net {
  * @okfn: how it goes on
  * @since: ns
  * @bytes: on the wire
- * @packets: on the wire
+ * @packets: on the wire; what does not fit is not counted
+ * @rank: of its receiver
  */
 struct flow_wait {
 	int (*okfn)(struct net *net, struct sock *sk, struct sk_buff *skb);
 	u64 since;
 	u32 bytes;
-	u32 packets;
+	u16 packets;
+	u8 rank;
 };
 
 #define FLOW_WAIT_AT	(sizeof_field(struct sk_buff, cb) - sizeof(struct flow_wait))
@@ -316,9 +319,8 @@ void flow_set_door(struct flow *flow, enum flow_door door);
 void flow_empty(struct flow *flow);
 void flow_forget_device(struct flow *flow, const struct net_device *dev);
 bool flow_pass(struct flow *flow, u32 bytes, u32 packets);
-void flow_pass_urgent(struct flow *flow, u32 packets);
 unsigned int flow_admit(struct flow *flow, struct sk_buff *skb, const struct nf_hook_state *state,
-			u32 bytes, u32 packets, bool *full);
+			u32 bytes, u32 packets, u8 rank, bool *full);
 void flow_serve(struct flow *flow, u64 now);
 
 /* recall.c */
@@ -332,10 +334,10 @@ bool flow_any_full(void);
 int flow_recall_setup(void);
 void flow_recall_teardown(void);
 
-/* urgent.c */
-bool flow_urgent(const struct flow_key *key, const struct sk_buff *skb, struct net *net);
-int flow_urgent_setup(void);
-void flow_urgent_teardown(void);
+/* rank.c */
+u8 flow_rank(const struct flow_key *key, const struct sk_buff *skb, struct net *net);
+int flow_rank_setup(void);
+void flow_rank_teardown(void);
 
 /* serve.c */
 int flow_server_setup(void);
@@ -343,9 +345,11 @@ void flow_server_teardown(void);
 int flow_server_room(u32 flows);
 void flow_server_start(void);
 void flow_server_stop(void);
-void flow_server_sleep(struct pflow_entity *entity, u32 bytes, u64 now, u64 wait);
+void flow_server_sleep(struct pflow_entity *entity, const struct flow_wait *next, u64 now,
+		       u64 wait);
 void flow_server_leave(struct pflow_entity *entity);
-void flow_server_settle(struct pflow_entity *entity, u32 served, u32 bytes, u64 now, u64 wait);
+void flow_server_settle(struct pflow_entity *entity, u32 served, const struct flow_wait *next,
+			u64 now, u64 wait);
 void flow_server_reweigh(struct pflow_entity *entity, u32 weight);
 bool flow_server_hold(const struct sk_buff *skb, unsigned long held);
 void flow_server_release(u32 truesize);

@@ -8,6 +8,8 @@
 
 #define EXEMPT_DEFAULT	"68,546"
 
+static const char *const schedulers[] = { "eevdf", "rank", NULL };	/* as in serve.c */
+
 struct pflow_knob flow_knobs[FLOW_KNOBS] = {
 	[FLOW_KNOB_MEMORY] = {
 		.name = "memory", .unit = "MiB",
@@ -22,12 +24,19 @@ struct pflow_knob flow_knobs[FLOW_KNOBS] = {
 		.parse = pflow_ports_parse, .show = pflow_ports_show,
 		.release = pflow_ports_release,
 	},
+	[FLOW_KNOB_SCHEDULER] = {
+		.name = "scheduler", .unit = "eevdf or rank", .choices = schedulers,
+		.help =
+		"which flow is next of those that have tokens: by weight (eevdf), or whose packet is for the most important receiver (rank)",
+	},
 };
 
 module_param_cb(memory, &pflow_knob_param_ops, &flow_knobs[FLOW_KNOB_MEMORY], 0444);
 MODULE_PARM_DESC(memory, "bound of what waits in all queues, MiB (default 64)");
 module_param_cb(exempt, &pflow_knob_param_ops, &flow_knobs[FLOW_KNOB_EXEMPT], 0444);
 MODULE_PARM_DESC(exempt, "ports of no flow (default " EXEMPT_DEFAULT ")");
+module_param_cb(scheduler, &pflow_knob_param_ops, &flow_knobs[FLOW_KNOB_SCHEDULER], 0444);
+MODULE_PARM_DESC(scheduler, "which flow is next: eevdf or rank (default eevdf)");
 
 /**
  * flow_exempt_setup() - take the default list, unless a parameter gave one

@@ -183,6 +183,7 @@ unsigned int flow_hook(void *priv, struct sk_buff *skb, const struct nf_hook_sta
 	unsigned int verdict = NF_ACCEPT;
 	bool shown, full = false;
 	u32 bytes, packets;
+	u8 rank;
 	struct flow_key key;
 	struct flow *flow;
 
@@ -195,12 +196,10 @@ unsigned int flow_hook(void *priv, struct sk_buff *skb, const struct nf_hook_sta
 	shown = flow_recall_shown(skb);
 	if (flow) {
 		packets = packet_count(skb, &bytes);
-		if (flow_pass(flow, bytes, packets))
-			verdict = NF_ACCEPT;
-		else if (unlikely(flow_urgent(&key, skb, state->net)))
-			flow_pass_urgent(flow, packets);
-		else
-			verdict = flow_admit(flow, skb, state, bytes, packets, &full);
+		if (!flow_pass(flow, bytes, packets)) {
+			rank = flow_rank(&key, skb, state->net);
+			verdict = flow_admit(flow, skb, state, bytes, packets, rank, &full);
+		}
 	}
 	if (unlikely(shown && full))
 		flow_recall_full(table, flow);

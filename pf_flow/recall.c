@@ -10,9 +10,9 @@
  * what the last hook would drop, before it has cost a look-up of its connection, translation and
  * rules. Whose a packet is cannot be known there: its mark may still change, and its addresses.
  * So the first hook shows the packet to the last one, which tells it whose it was, if it was
- * dropped as its flow's queue was full. That holds for the same packet of the wire, for the rest of the jiffy. So one
- * packet of each goes the whole way in each jiffy, and whatever changes is followed as soon as
- * that. While no queue is full the hook is a load and a branch.
+ * dropped as its flow's queue was full. That holds for the same packet of the wire, for the rest
+ * of the jiffy. So one packet of each goes the whole way in each jiffy, and whatever changes is
+ * followed as soon as that. While no queue is full the hook is a load and a branch.
  *
  * Context: softirqs off, RCU read side, unless said otherwise. With PREEMPT_RT softirqs
  * interrupt each other on newer kernels, and there is neither.

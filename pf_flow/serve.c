@@ -22,6 +22,9 @@
 
 #define ROOM_LEAST	64u
 
+/* As the knob's choices. */
+static const struct pflow_scheduler *const schedulers[] = { &pflow_eevdf, &pflow_by_rank };
+
 /**
  * struct flow_server - it
  * @lock: for all up to @run
@@ -75,11 +78,15 @@ static enum hrtimer_restart on_timer(struct hrtimer *timer)
 /* Return: whether there was somebody. */
 static bool server_serve_one(void)
 {
+	const struct pflow_scheduler *wanted =
+		schedulers[READ_ONCE(flow_knobs[FLOW_KNOB_SCHEDULER].value)];
 	struct pflow_entity *entity;
 	u64 now = ktime_get_ns();
 
 	spin_lock(&server.lock);
 	server.run = true;
+	if (unlikely(server.choice.scheduler != wanted))
+		pflow_choice_switch(&server.choice, wanted, now);
 	pflow_choice_wake(&server.choice, now);
 	entity = pflow_choice_pick(&server.choice);
 	if (!entity) {
@@ -108,14 +115,16 @@ static int on_poll(struct napi_struct *napi, int budget)
 /**
  * flow_server_sleep() - a flow has a packet that waits for tokens
  * @entity: of the flow, whose lock is held
- * @bytes: of the packet
+ * @next: the packet
  * @now: ns
  * @wait: ns until it has them
  */
-void flow_server_sleep(struct pflow_entity *entity, u32 bytes, u64 now, u64 wait)
+void flow_server_sleep(struct pflow_entity *entity, const struct flow_wait *next, u64 now,
+		       u64 wait)
 {
 	spin_lock(&server.lock);
-	pflow_choice_sleep(&server.choice, entity, bytes, now + wait);
+	entity->rank = next->rank;
+	pflow_choice_sleep(&server.choice, entity, next->bytes, now + wait);
 	if (!server.run)
 		server_arm(now);
 	spin_unlock(&server.lock);
@@ -136,18 +145,20 @@ void flow_server_leave(struct pflow_entity *entity)
  * flow_server_settle() - a flow was served, and has another packet
  * @entity: of the flow, whose lock is held
  * @served: bytes that were continued
- * @bytes: of the next packet
+ * @next: the next packet
  * @now: ns
  * @wait: ns that it must wait for tokens
  */
-void flow_server_settle(struct pflow_entity *entity, u32 served, u32 bytes, u64 now, u64 wait)
+void flow_server_settle(struct pflow_entity *entity, u32 served, const struct flow_wait *next,
+			u64 now, u64 wait)
 {
 	spin_lock(&server.lock);
 	pflow_choice_served(&server.choice, entity, served);
+	entity->rank = next->rank;
 	if (wait)
-		pflow_choice_sleep(&server.choice, entity, bytes, now + wait);
+		pflow_choice_sleep(&server.choice, entity, next->bytes, now + wait);
 	else
-		pflow_choice_again(&server.choice, entity, bytes);
+		pflow_choice_again(&server.choice, entity, next->bytes);
 	spin_unlock(&server.lock);
 }
 
@@ -272,6 +283,7 @@ void flow_server_stop(void)
 int flow_server_setup(void)
 {
 	spin_lock_init(&server.lock);
+	server.choice.scheduler = schedulers[0];
 	pflow_hrtimer_setup(&server.timer, on_timer, HRTIMER_MODE_ABS_PINNED);
 	server.device = pflow_dummy_alloc();
 	if (!server.device)

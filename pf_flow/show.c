@@ -143,8 +143,8 @@ static int flows_show(struct seq_file *m, void *v)
 	seq_printf(m, "%s %llu %u %u %u %llu %llu %llu %llu %llu %llu %llu %llu %llu %llu %llu %llu\n",
 		   flow->name, flow->shape.rate, waiting, waiting_bytes, limit,
 		   counts.direct, counts.direct_bytes, counts.deferred, counts.deferred_bytes,
-		   counts.urgent, (u64)atomic64_read(&flow->early), counts.full, counts.unfit, counts.memory,
-		   counts.gone, div_u64(mean, NSEC_PER_USEC),
+		   counts.urgent, (u64)atomic64_read(&flow->early), counts.full, counts.unfit,
+		   counts.memory, counts.gone, div_u64(mean, NSEC_PER_USEC),
 		   div_u64(counts.delay_most_ns, NSEC_PER_USEC));
 	return 0;
 }

@@ -156,6 +156,7 @@ KNOBS: dict[str, Knob] = {
     "mm/exempt": Ports(remote=False),
     "flow/memory": Number(1, 1024),
     "flow/exempt": Ports(remote=False),
+    "flow/scheduler": Choice(b"eevdf", b"rank"),
 }
 
 INTERESTING = (

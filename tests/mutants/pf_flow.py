@@ -53,9 +53,9 @@ MUTANTS = [
     ),
     Mutant(
         "real-time receivers wait, too",
-        "pf_flow/urgent.c",
-        "READ_ONCE(entry->rank) > PFLOW_RANK_RT_BASE",
-        "!entry->rank",
+        "pf_flow/flow.c",
+        "if (unlikely(rank > PFLOW_RANK_RT_BASE)) {",
+        "if (false) {",
         FLOW + "test_what_is_for_a_real_time_receiver_never_waits",
     ),
     Mutant(
@@ -89,8 +89,22 @@ MUTANTS = [
     Mutant(
         "all flows have the same share",
         "pf_flow/eevdf.c",
-        "return div_u64((u64)length << SHIFT, entity->weight);",
-        "return div_u64((u64)length << SHIFT, 1);",
+        "return div_u64((u64)length << PFLOW_VIRTUAL_SHIFT, entity->weight);",
+        "return div_u64((u64)length << PFLOW_VIRTUAL_SHIFT, 1);",
         POLICY + "test_shares_are_by_weight_where_both_sleep_now_and_then",
+    ),
+    Mutant(
+        "by rank the least important is next",
+        "pf_flow/byrank.c",
+        "(u64)(U8_MAX - entity->rank) << TURN_BITS",
+        "(u64)entity->rank << TURN_BITS",
+        POLICY + "test_by_rank_the_most_important_is_next_and_equals_take_turns",
+    ),
+    Mutant(
+        "the server knows no ranks",
+        "pf_flow/rank.c",
+        "return entry ? READ_ONCE(entry->rank) : PFLOW_RANK_NICE0;",
+        "return entry ? PFLOW_RANK_NICE0 : PFLOW_RANK_NICE0;",
+        FLOW + "test_by_rank_the_more_important_receiver_has_its_packets_first",
     ),
 ]

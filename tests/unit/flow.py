@@ -32,6 +32,7 @@ class Entity(ctypes.Structure):
     weight: int
     length: int
     where: int
+    rank: int
     competes: bool
     _fields_ = (
         ("start", u64),
@@ -42,6 +43,7 @@ class Entity(ctypes.Structure):
         ("length", u32),
         ("place", u32),
         ("where", ctypes.c_uint8),
+        ("rank", ctypes.c_uint8),
         ("competes", ctypes.c_bool),
     )
 
@@ -51,7 +53,14 @@ class _Heap(ctypes.Structure):
 
 
 class _Choice(ctypes.Structure):
-    _fields_ = (("heaps", _Heap * 3), ("base", u64), ("sum", s64), ("weights", u64))
+    _fields_ = (
+        ("heaps", _Heap * 3),
+        ("base", u64),
+        ("sum", s64),
+        ("weights", u64),
+        ("turn", u64),
+        ("scheduler", ctypes.c_void_p),
+    )
 
 
 @functools.cache
@@ -77,6 +86,7 @@ def _built() -> ctypes.CDLL:
         "choice_again": (None, choice, entity, u32),
         "choice_reweigh": (None, choice, entity, u32),
         "choice_next": (u64, choice),
+        "choice_switch": (None, choice, ctypes.c_void_p, u64),
     }
     for name, (result, *arguments) in signatures.items():
         function = getattr(built, f"pflow_{name}")
@@ -129,14 +139,18 @@ def queue_packets(size: int) -> int:
     return int(_built().pflow_queue_packets(size))
 
 
+def _scheduler(name: str) -> int:
+    return ctypes.addressof(ctypes.c_char.in_dll(_built(), f"pflow_{name}"))
+
+
 class Choice:
     """Some flows, and who of them is next."""
 
-    def __init__(self, weights: list[int], base: int = 0) -> None:
+    def __init__(self, weights: list[int], base: int = 0, scheduler: str = "eevdf") -> None:
         self.entities = [Entity(weight=weight, where=NOWHERE) for weight in weights]
         room = ctypes.POINTER(Entity) * max(len(weights), 1)
         self._rooms = [room() for _ in range(3)]
-        self._raw = _Choice(base=base)
+        self._raw = _Choice(base=base, scheduler=_scheduler(scheduler))
         for heap, places in zip(self._raw.heaps, self._rooms, strict=True):
             heap.at = places
         self._numbers = {ctypes.addressof(one): n for n, one in enumerate(self.entities)}
@@ -168,6 +182,9 @@ class Choice:
 
     def reweigh(self, who: int, weight: int) -> None:
         _built().pflow_choice_reweigh(self._raw, self.entities[who], weight)
+
+    def switch(self, scheduler: str, now: int) -> None:
+        _built().pflow_choice_switch(self._raw, _scheduler(scheduler), now)
 
     def next(self) -> int:
         return int(_built().pflow_choice_next(self._raw))

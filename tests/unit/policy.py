@@ -19,7 +19,9 @@ SOURCES = (
     "pf_sched/policy.c",
     "pf_mm/policy.c",
     "pf_flow/policy.c",
+    "pf_flow/choice.c",
     "pf_flow/eevdf.c",
+    "pf_flow/byrank.c",
 )
 
 ONE = 65536

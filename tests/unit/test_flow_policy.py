@@ -142,9 +142,12 @@ def test_lag_is_bounded_by_a_packet(shares: list[int], packets: list[int], base:
             assert abs(Fraction(sum(served) * share, total) - had) <= longest + 1
 
 
+SCHEDULERS = ("eevdf", "by_rank")
 steps = st.lists(
     st.tuples(
-        st.sampled_from(["join", "sleep", "leave", "serve", "serve", "serve", "reweigh", "wake"]),
+        st.sampled_from(
+            ["join", "sleep", "leave", "serve", "serve", "serve", "reweigh", "wake", "switch"]
+        ),
         st.integers(0, 7),
         st.integers(20, LENGTH_MOST),
     ),
@@ -152,12 +155,12 @@ steps = st.lists(
 )
 
 
-@given(weights, steps, times)
+@given(weights, steps, times, st.sampled_from(SCHEDULERS))
 def test_whoever_comes_and_goes_it_is_work_conserving(
-    shares: list[int], doings: list[tuple[str, int, int]], base: int
+    shares: list[int], doings: list[tuple[str, int, int]], base: int, scheduler: str
 ) -> None:
     """Somebody is picked as long as somebody has packet and tokens; and never who has not."""
-    choice, now = Choice(shares, base), 0
+    choice, now = Choice(shares, base, scheduler), 0
     asleep: dict[int, int] = {}
     awake: set[int] = set()
     for what, number, length in doings:
@@ -189,6 +192,10 @@ def test_whoever_comes_and_goes_it_is_work_conserving(
             assert choice.entities[who].where == NOWHERE
         elif what == "reweigh":
             choice.reweigh(who, 1 + length % WEIGHT_MOST)
+        elif what == "switch":
+            choice.switch(SCHEDULERS[number % 2], now)
+            asleep |= dict.fromkeys(awake, now)
+            awake.clear()
         elif what == "wake":
             now += length
             choice.wake(now)
@@ -233,3 +240,28 @@ def test_shares_are_by_weight_where_both_sleep_now_and_then(a: int, b: int, leng
             choice.sleep(picked, length, turn)
             choice.wake(turn)
     assert abs(Fraction(sum(served) * a, a + b) - served[0]) <= 8 * length
+
+
+@given(st.lists(st.integers(0, 140), min_size=1, max_size=8), st.integers(20, LENGTH_MOST))
+def test_by_rank_the_most_important_is_next_and_equals_take_turns(
+    ranks: list[int], length: int
+) -> None:
+    choice, served = Choice([1] * len(ranks), scheduler="by_rank"), [0] * len(ranks)
+    for who, rank in enumerate(ranks):
+        choice.entities[who].rank = rank
+        choice.join(who, length)
+    for _ in range(3 * len(ranks)):
+        picked = choice.pick()
+        assert picked is not None
+        assert ranks[picked] == max(ranks)
+        choice.served(picked, length)
+        choice.again(picked, length)
+        served[picked] += 1
+    equals = [number for number, rank in zip(served, ranks, strict=True) if rank == max(ranks)]
+    assert max(equals) - min(equals) <= 1
+    for who in sorted(range(len(ranks)), key=lambda one: -ranks[one]):
+        picked = choice.pick()
+        assert picked is not None
+        assert ranks[picked] == ranks[who]
+        choice.leave(picked)
+    assert choice.pick() is None

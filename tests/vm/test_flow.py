@@ -11,7 +11,7 @@ from contextlib import contextmanager, suppress
 from inside import inside, mark
 from inside.flows import FLOW, IP_UDP, change, flow, flows
 from inside.net import Peer, datagram, drain, nft, port_of, udp
-from inside.suite import entry, settle, wait_for
+from inside.suite import entry, setting, settle, sockets, wait_for
 
 TRACKED = """table inet t {
     chain c {
@@ -175,6 +175,49 @@ def test_a_connection_of_a_real_time_receiver_is_not_held_up() -> None:
         found = flow("a")
         assert found["urgent"] > 100
         assert found["waiting"] == found["deferred"] == 0
+
+
+@contextmanager
+def owned(nices: tuple[int, ...], address: str) -> Iterator[list[int]]:
+    """Ports of sockets that processes of these nice levels hold and do not read."""
+    ports, children = [], []
+    for nice in nices:
+        receiver = udp(address, rcvbuf=8 << 20)
+        ports.append(port_of(receiver))
+        child = os.fork()
+        if not child:
+            os.nice(nice)
+            signal.pause()
+        receiver.close()
+        children.append(child)
+    try:
+        yield ports
+    finally:
+        for child in children:
+            os.kill(child, signal.SIGKILL)
+            os.waitpid(child, 0)
+
+
+@mark.counted
+@inside(modules=FLOW)
+def test_by_rank_the_more_important_receiver_has_its_packets_first() -> None:
+    """Of two flows that have tokens at once, and more packets than the server takes at a time."""
+    peer, later = Peer(), {}
+    senders = [peer.udp() for _ in range(2)]
+    with owned((10, 0), peer.ours4) as ports:
+        wait_for(lambda: {10, 20} <= {int(row["rank"]) for row in sockets()})
+        for scheduler in ("rank", "eevdf"):
+            with setting("flow/scheduler", scheduler, "eevdf"):
+                change(*(f"add f{n} dport={port} rate=8k queue=1m" for n, port in enumerate(ports)))
+                for _ in range(3000):
+                    for sender, port in zip(senders, ports, strict=True):
+                        sender.sendto(b"x" * 200, (peer.ours4, port))
+                assert min(flow(f"f{n}")["waiting"] for n in range(2)) > 2900
+                change("change f0 rate=100g", "change f1 rate=100g")
+                wait_for(lambda: flow("f0")["waiting"] == flow("f1")["waiting"] == 0)
+                later[scheduler] = flow("f0")["delay_us"] - flow("f1")["delay_us"]
+                change("replace")
+    assert later["rank"] > 3 * abs(later["eevdf"]), later
 
 
 def flood(sender: socket.socket, to: tuple[str, int], size: int) -> None:

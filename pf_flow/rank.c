@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Urgent: is a packet for a receiver of a real-time or deadline class?
+ * Rank: how important is the receiver of a packet?
  *
  * It is asked of packets that would have to wait or be dropped, and the answer is remembered for
  * the rest of the jiffy, on each CPU. So a flood costs a look-up of its socket once a jiffy.
@@ -30,7 +30,7 @@ struct answer {
 	struct flow_key key;
 	const struct net *net;	/* only compared */
 	u32 at;
-	bool urgent;
+	u8 rank;
 };
 
 static struct answer __percpu *answers;
@@ -73,80 +73,79 @@ static struct sock *key_find_tcp(const struct flow_key *key, const struct sk_buf
 				 key->dport, skb->skb_iif, 0);
 }
 
-static bool sock_is_urgent(const struct sock *sk)
+static u8 sock_rank(const struct sock *sk)
 {
 	const struct pflow_sock *entry = sk ? pflow_sock_find(sk) : NULL;
 
-	return entry && READ_ONCE(entry->rank) > PFLOW_RANK_RT_BASE;
+	return entry ? READ_ONCE(entry->rank) : PFLOW_RANK_NICE0;
 }
 
-static bool key_is_urgent(const struct flow_key *key, const struct sk_buff *skb, struct net *net)
+static u8 key_rank(const struct flow_key *key, const struct sk_buff *skb, struct net *net)
 {
 	struct sock *sk;
-	bool urgent;
+	u8 rank;
 
 	/* In a VRF other sockets count, and its device is not known yet. */
 	if (netif_is_l3_slave(skb->dev))
-		return false;
+		return PFLOW_RANK_NICE0;
 	if (key->protocol == IPPROTO_UDP)
-		return key_is_local(key, skb, net) &&
-		       sock_is_urgent(key_find_udp(key, skb, net));
+		return sock_rank(key_is_local(key, skb, net) ? key_find_udp(key, skb, net) : NULL);
 	if (key->protocol != IPPROTO_TCP)
-		return false;
+		return PFLOW_RANK_NICE0;
 	sk = key_find_tcp(key, skb, net);
 	if (!sk)
-		return false;
-	/* No entry is ever one of those that are half open or wait for the end. */
-	urgent = sk_fullsock(sk) && sock_is_urgent(sk);
+		return PFLOW_RANK_NICE0;
+	/* Those that are half open or wait for the end have no cookie to ask for. */
+	rank = sock_rank(sk_fullsock(sk) ? sk : NULL);
 	sock_gen_put(sk);
-	return urgent;
+	return rank;
 }
 
 /**
- * flow_urgent() - is a packet for a real-time receiver?
+ * flow_rank() - how important is a packet's receiver?
  * @key: what it says
  * @skb: it, at its last hook
  * @net: of the hook
  *
- * Return: whether it surely is.
+ * Return: its rank; that of nice 0 where none is known, as for what is forwarded.
  */
-bool flow_urgent(const struct flow_key *key, const struct sk_buff *skb, struct net *net)
+u8 flow_rank(const struct flow_key *key, const struct sk_buff *skb, struct net *net)
 {
 	struct answer *answer;
 
 	if (!key->dport)
-		return false;
+		return PFLOW_RANK_NICE0;
 	if (IS_ENABLED(CONFIG_PREEMPT_RT))
-		return key_is_urgent(key, skb, net);
+		return key_rank(key, skb, net);
 	answer = this_cpu_ptr(answers) + jhash2((const u32 *)key, sizeof(*key) / sizeof(u32), 0) %
 		 SLOTS;
 	if (answer->at == (u32)jiffies && answer->net == net &&
 	    !memcmp(&answer->key, key, sizeof(*key)))
-		return answer->urgent;
+		return answer->rank;
 	answer->key = *key;
 	answer->net = net;
 	answer->at = (u32)jiffies;
-	answer->urgent = key_is_urgent(key, skb, net);
-	return answer->urgent;
+	answer->rank = key_rank(key, skb, net);
+	return answer->rank;
 }
 
 /**
- * flow_urgent_setup() - get the memory for answers
+ * flow_rank_setup() - get the memory for answers
  *
  * Context: process, may sleep. Return: 0 or -ENOMEM.
  */
-int flow_urgent_setup(void)
+int flow_rank_setup(void)
 {
 	answers = __alloc_percpu(SLOTS * sizeof(*answers), __alignof__(*answers));
 	return answers ? 0 : -ENOMEM;
 }
 
 /**
- * flow_urgent_teardown() - give it back
+ * flow_rank_teardown() - give it back
  *
  * Context: process; no packet is in a hook.
  */
-void flow_urgent_teardown(void)
+void flow_rank_teardown(void)
 {
 	free_percpu(answers);
 }
