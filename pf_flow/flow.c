@@ -4,7 +4,8 @@
  *
  * A packet passes at once only where nothing of its flow waits and nothing is being continued.
  * So packets of a flow stay in order, also where it begins to wait and where it ends: the last
- * one that waited has been handed on before the next one may pass.
+ * one that waited has been handed on before the next one may pass. Only what is for a real-time
+ * receiver passes those that wait, which are others' or came before it was one.
  *
  * What waits has been made the kernel's own for longer than the hook lasts: its route is held
  * (skb_dst_force), it is not shared (ip_rcv() has seen to that) and is on no list. What cannot
