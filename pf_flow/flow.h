@@ -51,6 +51,7 @@ enum {
  * @mark: of the packet
  * @protocol: above IP
  * @family: NFPROTO_IPV4 or NFPROTO_IPV6
+ * @rank: see flow_rank(); 0 where no flow asks for it
  * @spare: 0
  * @words: all of it
  */
@@ -65,7 +66,8 @@ struct flow_key {
 			u32 mark;
 			u8 protocol;
 			u8 family;
-			u16 spare;
+			u8 rank;
+			u8 spare;
 		};
 		u64 words[6];
 	};
@@ -226,6 +228,7 @@ struct flow_kind {
  * @kinds: of its flows; those of which more counts first
  * @nr_kinds: how many
  * @order: their numbers, in that order
+ * @ranks: some kind asks for the receiver's
  * @fallback: the flow of all other packets, or NULL
  * @links: room for all flows
  * @used: how many of them are
@@ -239,6 +242,7 @@ struct flow_table {
 	struct flow_kind kinds[FLOW_KINDS];
 	u32 nr_kinds;
 	u8 order[FLOW_KINDS];
+	bool ranks;
 	struct flow *fallback;
 	struct flow_link *links;
 	u32 used;
@@ -335,6 +339,7 @@ int flow_recall_setup(void);
 void flow_recall_teardown(void);
 
 /* rank.c */
+#define FLOW_RANK_OF(rank)	((rank) + 1)	/* 0: of nobody who is known */
 u8 flow_rank(const struct flow_key *key, const struct sk_buff *skb, struct net *net);
 int flow_rank_setup(void);
 void flow_rank_teardown(void);

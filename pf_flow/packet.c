@@ -192,12 +192,15 @@ unsigned int flow_hook(void *priv, struct sk_buff *skb, const struct nf_hook_sta
 	flow_key_set(&key, skb, state);
 	/* What user space has looked at in between goes on with softirqs on. */
 	local_bh_disable();
+	if (unlikely(table->ranks))
+		key.rank = flow_rank(&key, skb, state->net);
 	flow = port_is_exempt(key.dport) ? NULL : flow_recall(table, &key);
 	shown = flow_recall_shown(skb);
 	if (flow) {
 		packets = packet_count(skb, &bytes);
 		if (!flow_pass(flow, bytes, packets)) {
-			rank = flow_rank(&key, skb, state->net);
+			rank = key.rank ?: flow_rank(&key, skb, state->net);
+			rank = rank ? rank - FLOW_RANK_OF(0) : PFLOW_RANK_NICE0;
 			verdict = flow_admit(flow, skb, state, bytes, packets, rank, &full);
 		}
 	}

@@ -3,7 +3,7 @@
  * Parse: the words of a line that defines a flow.
  *
  *	NAME [default] [src=PREFIX] [dst=PREFIX] [proto=NAME] [sport=PORT] [dport=PORT] [dev=DEVICE]
- *	     [family=4|6] [mark=VALUE[/MASK]]
+ *	     [family=4|6] [mark=VALUE[/MASK]] [rank=NUMBER]
  *	     [rate=RATE] [peak=RATE] [burst=BYTES] [queue=BYTES] [weight=NUMBER]
  *
  * A rate is in bits a second, or with k, m, g behind it in thousands, millions, milliards, and
@@ -179,6 +179,17 @@ static bool mark_parse(char *text, struct flow_pattern *match)
 	return !kstrtou32(text, 0, &match->key.mark) && !(match->key.mark & ~match->mask.mark);
 }
 
+static bool rank_parse(char *text, struct flow_pattern *match)
+{
+	u64 value;
+
+	if (!number_within(text, 0, PFLOW_RANK_DEADLINE, &value))
+		return false;
+	match->key.rank = FLOW_RANK_OF(value);
+	match->mask.rank = U8_MAX;
+	return true;
+}
+
 static const char *device_parse(const struct net *net, const char *name, struct flow_pattern *match)
 {
 	const struct net_device *dev;
@@ -235,6 +246,7 @@ static const struct {
 	{ "dport", dport_parse, "dport is no port" },
 	{ "family", family_parse, "family is not 4 or 6, or another one than that of a prefix" },
 	{ "mark", mark_parse, "mark is no value, or has bits that do not count" },
+	{ "rank", rank_parse, "rank is not of 0 to 140" },
 };
 
 /**

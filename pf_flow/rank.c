@@ -2,8 +2,9 @@
 /*
  * Rank: how important is the receiver of a packet?
  *
- * It is asked of packets that would have to wait or be dropped, and the answer is remembered for
- * the rest of the jiffy, on each CPU. So a flood costs a look-up of its socket once a jiffy.
+ * It is asked of packets that would have to wait or be dropped, and of all where a flow is matched
+ * by it. The answer is remembered for the rest of the jiffy, on each CPU. So a flood costs a
+ * look-up of its socket once a jiffy.
  *
  * The socket is looked up as the protocol will do: for UDP whichever would get the packet, if the
  * address is this host's; for TCP a connection that is there. What only begins one may wait. Of
@@ -77,7 +78,7 @@ static u8 sock_rank(const struct sock *sk)
 {
 	const struct pflow_sock *entry = sk ? pflow_sock_find(sk) : NULL;
 
-	return entry ? READ_ONCE(entry->rank) : PFLOW_RANK_NICE0;
+	return entry ? FLOW_RANK_OF(READ_ONCE(entry->rank)) : 0;
 }
 
 static u8 key_rank(const struct flow_key *key, const struct sk_buff *skb, struct net *net)
@@ -87,14 +88,14 @@ static u8 key_rank(const struct flow_key *key, const struct sk_buff *skb, struct
 
 	/* In a VRF other sockets count, and its device is not known yet. */
 	if (netif_is_l3_slave(skb->dev))
-		return PFLOW_RANK_NICE0;
+		return 0;
 	if (key->protocol == IPPROTO_UDP)
 		return sock_rank(key_is_local(key, skb, net) ? key_find_udp(key, skb, net) : NULL);
 	if (key->protocol != IPPROTO_TCP)
-		return PFLOW_RANK_NICE0;
+		return 0;
 	sk = key_find_tcp(key, skb, net);
 	if (!sk)
-		return PFLOW_RANK_NICE0;
+		return 0;
 	/* Those that are half open or wait for the end have no cookie to ask for. */
 	rank = sock_rank(sk_fullsock(sk) ? sk : NULL);
 	sock_gen_put(sk);
@@ -107,14 +108,14 @@ static u8 key_rank(const struct flow_key *key, const struct sk_buff *skb, struct
  * @skb: it, at its last hook
  * @net: of the hook
  *
- * Return: its rank; that of nice 0 where none is known, as for what is forwarded.
+ * Return: FLOW_RANK_OF() its rank; 0 where none is known, as for what is forwarded.
  */
 u8 flow_rank(const struct flow_key *key, const struct sk_buff *skb, struct net *net)
 {
 	struct answer *answer;
 
 	if (!key->dport)
-		return PFLOW_RANK_NICE0;
+		return 0;
 	if (IS_ENABLED(CONFIG_PREEMPT_RT))
 		return key_rank(key, skb, net);
 	answer = this_cpu_ptr(answers) + jhash2((const u32 *)key, sizeof(*key) / sizeof(u32), 0) %

@@ -97,6 +97,8 @@ static void table_show_match(struct seq_file *m, const struct flow_pattern *matc
 		seq_printf(m, " dev=%s", match->device);
 	if (mask->mark)
 		seq_printf(m, " mark=0x%x/0x%x", key->mark, mask->mark);
+	if (mask->rank)
+		seq_printf(m, " rank=%u", key->rank - FLOW_RANK_OF(0));
 }
 
 static int table_show(struct seq_file *m, void *v)

@@ -126,6 +126,7 @@ static u32 table_kind(struct flow_table *table, const struct flow_key *mask)
 		return kind;
 	table->kinds[kind].mask = *mask;
 	table->kinds[kind].bits = key_bits(mask);
+	table->ranks = table->ranks || mask->rank;
 	for (place = table->nr_kinds++; place; place--) {
 		u8 before = table->order[place - 1];
 

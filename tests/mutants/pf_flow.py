@@ -103,8 +103,8 @@ MUTANTS = [
     Mutant(
         "the server knows no ranks",
         "pf_flow/rank.c",
-        "return entry ? READ_ONCE(entry->rank) : PFLOW_RANK_NICE0;",
-        "return entry ? PFLOW_RANK_NICE0 : PFLOW_RANK_NICE0;",
+        "return entry ? FLOW_RANK_OF(READ_ONCE(entry->rank)) : 0;",
+        "return entry ? 0 : 0;",
         FLOW + "test_by_rank_the_more_important_receiver_has_its_packets_first",
     ),
 ]

@@ -9,12 +9,12 @@ from pathlib import Path
 from inside import inside, mark
 from inside.flows import ERROR, FLOW, FLOWS, TABLE, change, flow, flows, table, wrong
 from inside.net import Namespace, Peer, nft, port_of, udp
-from inside.suite import error_of, metric, set_knob, wait_for, write
+from inside.suite import error_of, metric, set_knob, settle, wait_for, write
 
 ROWS = [
     "add a family=4 src=10.0.0.0/8 dst=10.1.0.1/32 proto=17 sport=5 dport=53 rate=1000 weight=7",
     "add b family=6 dst=fd01::/64 proto=6 rate=1000000 peak=2000000 burst=5000 queue=70000",
-    "add c dev=lo mark=0x10/0xff rate=1000000000000",
+    "add c dev=lo mark=0x10/0xff rank=20 rate=1000000000000",
     "add d default rate=8",
     "add e family=4",
 ]
@@ -71,6 +71,7 @@ def test_a_write_is_done_whole_or_not_at_all() -> None:
         "add x proto=udpp": "proto is no protocol",
         "add x mark=0x10/0xf": "mark is no value",
         "add x dev=nosuch": "there is no such device",
+        "add x rank=141": "rank is not of",
         "add x dport=2 rate=0": "rate is not of",
         "add x dport=2 rate=1x": "rate is not of",
         "add x dport=2 rate=1001g": "rate is not of",
@@ -210,6 +211,30 @@ MARKING = """table inet t {
     }
 }
 """
+
+
+@mark.parametrize("kind", ["v4", "v6"])
+@inside(modules=FLOW)
+def test_flows_by_the_rank_of_the_receiver(kind: str) -> None:
+    peer = Peer()
+    own, theirs = (peer.ours6, peer.theirs6) if kind == "v6" else (peer.ours4, peer.theirs4)
+    receiver, sender = udp(own), peer.udp(theirs)
+
+    def send() -> tuple[int, int]:
+        settle()
+        time.sleep(0.02)
+        before = flow("a")["direct"], flow("b")["direct"]
+        for _ in range(5):
+            sender.sendto(b"x", receiver.getsockname()[:2])
+            sender.sendto(b"x", (own, port_of(receiver) ^ 1))
+        return flow("a")["direct"] - before[0], flow("b")["direct"] - before[1]
+
+    with flows("a rank=20 proto=udp", "b rank=13"):
+        assert send() == (5, 0)
+        os.nice(7)
+        assert send() == (0, 5)
+        change("delete a", "delete b", "add a dport=1", "add b default")
+        assert send() == (0, 10)
 
 
 @inside(modules=FLOW)
