@@ -13,7 +13,6 @@ import subprocess
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from pathlib import Path
 
 from inside import Skip, inside, mark
 from inside.flows import FLOW, change, flow, flows, until
@@ -252,9 +251,6 @@ def test_a_device_that_is_down_has_nothing_wait() -> None:
         f"address add {peer.ours4}/24 dev bond7\n"
     )
     with flows("a dev=bond7 proto=udp rate=8k burst=200 queue=100k"):
-        mac = Path("/sys/class/net/bond7/address").read_text().strip()
-        with peer:
-            ip(f"neighbour replace {peer.ours4} lladdr {mac} dev eth0")
         for _ in range(20):
             sender.sendto(b"x" * 100, receiver.getsockname())
         assert flow("a")["waiting"] > 10

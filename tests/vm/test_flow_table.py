@@ -262,7 +262,7 @@ def test_translated_addresses_count() -> None:
 def test_exempt_ports_are_no_flows() -> None:
     peer = Peer()
     receiver, sender = udp(peer.ours4), peer.udp()
-    with flows("a default rate=1k burst=100 queue=100"):
+    with flows("a proto=udp rate=1k burst=100 queue=100"):
         set_knob("flow/exempt", port_of(receiver))
         for _ in range(20):
             sender.sendto(b"x" * 100, receiver.getsockname())
