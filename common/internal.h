@@ -53,7 +53,7 @@ enum pflow_met {
 
 struct pflow_sock *pflow_sock_get(struct sock *sk, enum pflow_met met);
 void pflow_sock_forget(const struct sock *sk);
-void pflow_table_reap(void);
+void pflow_table_reap(u32 since);
 void pflow_table_clear(void);
 void pflow_table_for_each(void (*fn)(struct pflow_sock *entry, void *data), void *data);
 unsigned int pflow_table_buckets(void);

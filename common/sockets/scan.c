@@ -34,12 +34,13 @@
 #define SHARED_BITS	6
 
 static DEFINE_MUTEX(scan_lock);
-static struct task_struct *tasks[TASK_BATCH];	/* not allocated: a scan must not fail */
+static struct task_struct *processes[TASK_BATCH];	/* not allocated: a scan must not fail */
 
 /* The scan that is under way, if any; under scan_lock. */
 static struct {
 	u8 number;			/* of this one, or the last one; 0 means no scan */
 	bool under_way;
+	u32 began;			/* jiffies */
 	struct task_struct *last;	/* process met last, by reference; or NULL */
 	unsigned int met;		/* processes met so far */
 	const void *shared[1 << SHARED_BITS];	/* tables of files met; only compared */
@@ -90,12 +91,14 @@ static bool scan_met_files(struct task_struct *task)
 }
 
 /* Return: files met. */
-static unsigned int scan_task(struct task_struct *task)
+static unsigned int scan_files(struct task_struct *task)
 {
 	struct file_walk walk = { .task = task };
 	unsigned int files = 0;
 	int fd = 0;
 
+	if (scan_met_files(task))
+		return 0;
 	do {
 		pflow_pool_refill();
 		walk.left = FILE_BATCH;
@@ -125,6 +128,21 @@ static struct task_struct *task_with_files(struct task_struct *process)
 	return process;
 }
 
+/* Return: files met. */
+static unsigned int scan_process(struct task_struct *process)
+{
+	struct task_struct *task;
+	unsigned int files;
+
+	rcu_read_lock();
+	task = task_with_files(process);
+	get_task_struct(task);
+	rcu_read_unlock();
+	files = scan_files(task);
+	put_task_struct(task);
+	return files;
+}
+
 /* Where to go on; where the process met last is gone, as many are passed as were met. */
 static struct task_struct *scan_where_left(void)
 {
@@ -140,36 +158,36 @@ static struct task_struct *scan_where_left(void)
 }
 
 /* Take the next batch of processes. */
-static unsigned int scan_take_tasks(void)
+static unsigned int scan_take_processes(void)
 {
-	struct task_struct *process, *last = NULL;
+	struct task_struct *process;
 	unsigned int n = 0;
 
 	lockdep_assert_held(&scan_lock);
 	rcu_read_lock();
 	for (process = scan_where_left(); process != &init_task && n < TASK_BATCH;
 	     process = next_task(process)) {
-		tasks[n] = task_with_files(process);
-		get_task_struct(tasks[n++]);
-		last = process;
+		get_task_struct(process);
+		processes[n++] = process;
 	}
-	if (last)
-		get_task_struct(last);
 	rcu_read_unlock();
-	if (scan.last)
-		put_task_struct(scan.last);
-	scan.last = last;
-	scan.met += n;
 	return n;
 }
 
-static void scan_begin(void)
+/* The reference is the scan's from now on. */
+static void scan_note_last(struct task_struct *process)
 {
 	lockdep_assert_held(&scan_lock);
 	if (scan.last)
 		put_task_struct(scan.last);
-	scan.last = NULL;
+	scan.last = process;
+}
+
+static void scan_begin(void)
+{
+	scan_note_last(NULL);
 	scan.met = 0;
+	scan.began = jiffies;
 	memset(scan.shared, 0, sizeof(scan.shared));
 	if (!++scan.number)
 		scan.number++;
@@ -185,20 +203,19 @@ static bool scan_go_on(unsigned int files)
 	if (!scan.under_way)
 		scan_begin();
 	do {
-		n = scan_take_tasks();
-		for (i = 0; i < n; i++) {
-			done += TASK_COST;
-			if (!scan_met_files(tasks[i]))
-				done += scan_task(tasks[i]);
-			put_task_struct(tasks[i]);
+		n = scan_take_processes();
+		for (i = 0; i < n && done < files; i++) {
+			done += TASK_COST + scan_process(processes[i]);
+			scan.met++;
+			scan_note_last(processes[i]);
 		}
-	} while (n == TASK_BATCH && done < files);
-	if (n == TASK_BATCH)
+		for (; i < n; i++)
+			put_task_struct(processes[i]);
+	} while (n && done < files);
+	if (n)
 		return false;
-	pflow_table_reap();
-	if (scan.last)
-		put_task_struct(scan.last);
-	scan.last = NULL;
+	pflow_table_reap(scan.began);
+	scan_note_last(NULL);
 	scan.under_way = false;
 	return true;
 }
@@ -206,7 +223,7 @@ static bool scan_go_on(unsigned int files)
 /**
  * pflow_scan() - one step of bringing the table in line with what is open now
  *
- * Context: process, may sleep, for some 30 ms, or as long as a batch of processes has files.
+ * Context: process, may sleep, for some 30 ms, or as long as one process has files.
  * Return: whether all that is open has been met.
  */
 bool pflow_scan(void)

@@ -298,23 +298,22 @@ void pflow_sock_forget(const struct sock *sk)
 	raw_spin_unlock_irqrestore(table_lock_of(bucket), irq);
 }
 
-static bool entry_is_dead(const struct pflow_sock *entry)
+static bool entry_is_dead(const struct pflow_sock *entry, u32 since)
 {
-	u32 now = jiffies;
-
-	return time_after32(now, READ_ONCE(entry->last_seen) + LIFE_UNSEEN) &&
-	       time_after32(now, READ_ONCE(entry->last_received) + LIFE_UNSEEN);
+	return time_after32(since, READ_ONCE(entry->last_seen) + LIFE_UNSEEN) &&
+	       time_after32(since, READ_ONCE(entry->last_received) + LIFE_UNSEEN);
 }
 
 /**
  * pflow_table_reap() - collect entries whose release was missed
+ * @since: when the scan began, in jiffies; it may have lasted for long
  *
  * To be called after a scan has met all open sockets. One on its way between
  * two processes, or known to io_uring alone, is met by none, hence the delay.
  *
  * Context: process.
  */
-void pflow_table_reap(void)
+void pflow_table_reap(u32 since)
 {
 	unsigned int bucket;
 
@@ -328,7 +327,7 @@ void pflow_table_reap(void)
 			continue;
 		raw_spin_lock_irqsave(table_lock_of(bucket), irq);
 		hlist_for_each_entry_safe(entry, next, &buckets[bucket], node) {
-			if (entry_is_dead(entry)) {
+			if (entry_is_dead(entry, since)) {
 				entry_unlink(entry);
 				atomic_long_inc(&reaped);
 			}

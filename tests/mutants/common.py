@@ -69,6 +69,13 @@ MUTANTS = [
         "vm/test_scan.py::test_processes_that_share_their_files_are_walked_once",
     ),
     Mutant(
+        "a step of a scan ends with a batch of processes",
+        "common/sockets/scan.c",
+        "i < n && done < files",
+        "i < n",
+        "vm/test_scan.py::test_who_reads_the_table_waits_for_no_long_walk",
+    ),
+    Mutant(
         "a scan comes in one step",
         "common/sockets/scan.c",
         "all = scan_go_on(STEP);",

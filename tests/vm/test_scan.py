@@ -5,8 +5,9 @@ import ctypes
 import os
 import resource
 import signal
+import statistics
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 
 from inside import inside, mark
@@ -21,15 +22,15 @@ CLONE_FILES = 0x400
 SYS_CLONE = 56  # of x86-64
 
 
-def took(does: Callable[[], object]) -> float:
-    """The shortest of three."""
+def took(does: Callable[[], object], of: Callable[[Iterable[float]], float] = min) -> float:
+    """The shortest of three, or another."""
 
     def once() -> float:
         began = time.monotonic()
         does()
         return time.monotonic() - began
 
-    return min(once() for _ in range(3))
+    return of(once() for _ in range(3))
 
 
 def restart() -> None:
@@ -82,9 +83,10 @@ def test_who_reads_the_table_waits_for_no_long_walk() -> None:
     open_files(FILES)
     alone, restarted = took(sockets), took(restart)
     with children(0):
-        read = took(sockets)
+        # The last step of a walk may be a short one.
+        read = took(sockets, statistics.median)
         # Nor does a socket go unseen for it.
         assert int(entry(one)["owner"]) == os.getpid()
         longer = took(restart) - restarted
-    assert read - alone < longer / 4, (alone, read, longer)
+    assert read - alone < longer / 8, (alone, read, longer)
     one.close()
