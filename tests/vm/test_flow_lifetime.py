@@ -281,7 +281,7 @@ def test_nothing_is_overtaken_when_a_flow_goes_under_a_flood(how: str) -> None:
 
     change(row)
     with busy(*map(flooding, range(3))):
-        for _ in range(5):
+        for _ in range(2):
             wait_for(lambda: flow("a")["waiting"] > 5000)
             if how == "enable":
                 with setting("enable", "0", "1"):
