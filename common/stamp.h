@@ -6,7 +6,7 @@
 #include <linux/jiffies.h>
 
 /* Another CPU's jiffies may be ahead of ours, and the lowest bit of a stamp is set. */
-#define PFLOW_AHEAD	HZ
+#define PFLOW_STAMP_AHEAD	HZ
 
 /**
  * pflow_stamp() - a time as a stamp
@@ -52,7 +52,7 @@ static inline u32 pflow_stamp_past(u32 period)
  */
 static inline bool pflow_recent(u32 at, u32 how_long)
 {
-	return (u32)jiffies - at + PFLOW_AHEAD < how_long + PFLOW_AHEAD;
+	return (u32)jiffies - at + PFLOW_STAMP_AHEAD < how_long + PFLOW_STAMP_AHEAD;
 }
 
 /**
@@ -64,7 +64,7 @@ static inline bool pflow_recent(u32 at, u32 how_long)
  */
 static inline bool pflow_ahead(u32 until, u32 most)
 {
-	return until - (u32)jiffies - 1 < most + PFLOW_AHEAD;
+	return until - (u32)jiffies - 1 < most + PFLOW_STAMP_AHEAD;
 }
 
 /**

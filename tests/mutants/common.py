@@ -240,7 +240,7 @@ MUTANTS = [
     Mutant(
         "stamps are believed again when half of all jiffies have passed",
         "common/stamp.h",
-        "return (u32)jiffies - at + PFLOW_AHEAD < how_long + PFLOW_AHEAD;",
+        "return (u32)jiffies - at + PFLOW_STAMP_AHEAD < how_long + PFLOW_STAMP_AHEAD;",
         "return time_before32((u32)jiffies, at + how_long);",
         "unit/test_stamp.py::test_what_was_is_not_believed_again",
     ),
