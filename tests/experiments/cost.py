@@ -3,9 +3,10 @@
 
 The guest's clock counts instructions (one nanosecond each), so a program that
 never sleeps reads from it what a packet costs, to three digits and whatever else
-the host does. udp_cost gives it two ways: a 256-byte datagram sent and received
-on lo, and the receive side alone, through a tun device. For the arms that end in
-a drop nobody reads the socket, whose buffer is full:
+the host does. udp_cost gives it three ways: a 256-byte datagram sent and received
+on lo; the receive side alone, through a tun device; and the same forwarded to a receiver
+in a container, behind a veth pair, for some arms. For the arms that end in a drop nobody
+reads the socket, whose buffer is full:
 
     stock         received
     full_socket   dropped at the full socket by the stock kernel
@@ -30,22 +31,25 @@ and, by the receive side alone, on a machine where another receiver loses packet
                   so that looking does not pay, and the processor mostly rests from it
     shed_drop     dropped by pf_filter, since the other is the more important one
 
-The JSON has "experiment", "kernel", "version", "instructions_per_packet" (sent and
-received on lo) and "receive_instructions_per_packet", both by arm, as means of the
-repeats; "ping_pong_us", the latency of latency.py by the arms in which all is received
-and the machine at peace, and "ping_pong_range_us", its least and its greatest of the repeats;
-"spread", the largest difference between two repeats as a share of the
-mean; "dropped", by the arms that drop early, the least share of the packets
-that they really dropped; and "tracked", the least in the filter_100k arm.
+The JSON has "experiment", "kernel", "version", "instructions_per_packet" (sent and received on
+lo), "receive_instructions_per_packet" and "forwarded_instructions_per_packet", all by arm, as
+means of the repeats; "ping_pong_us", the latency of latency.py by the arms in which all is
+received and the machine at peace, and "ping_pong_range_us", its least and its greatest of the
+repeats; "spread", the largest difference between two repeats as a share of the mean; "dropped",
+by the arms that drop early, the least share of the packets that they really dropped; and
+"tracked", the least in the filter_100k arm.
 """
 
 from __future__ import annotations
 
+import itertools
 import json
 import statistics
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 
+from experiments.containers import POD4S, PODS, routed
 from experiments.flows import NOTHING, Flows
 from experiments.latency import ping_pong
 from experiments.places import NftIngress, TcDrop, XdpDrop
@@ -57,7 +61,10 @@ from rig.kernels import Kernel
 from rig.traffic import programs
 
 PORT = 5000
-PATHS = ("lo", "tun")
+LO, TUN, POD = "lo", "tun", "pod"
+PATHS = (LO, TUN)
+EVERY = (*PATHS, POD)
+KINDS = ("", "receive_", "forwarded_")  # of figures, by path
 LONG = 40_000  # packets; a round of them takes longer than the estimator to look again
 CROWD, CROWDED = 100_000, "_100k"  # sockets or flows beside, and how arms that have them end
 
@@ -77,51 +84,51 @@ class CostArm:
     packets: int = 5000  # in a round
     nices: tuple[int, int] | None = None  # this receiver's, and that of one in trouble
     sockets: int = 0  # open beside
-    only: str = ""  # the one path that it has
+    paths: tuple[str, ...] = PATHS
 
     @property
     def at_peace(self) -> bool:
         busy = self.flood or self.nices or self.sockets or self.packets >= LONG
         return not (busy or isinstance(self.setting, Flows))
 
-    def paths(self) -> tuple[str, ...]:
-        return (self.only,) if self.only else PATHS
-
     def command(self, path: str) -> list[str]:
         other = [] if self.nices is None else ["-o", str(self.nices[1])]
         flood = ["-f"] if self.flood else []
         beside = ["-k", str(self.sockets)] if self.sockets else []
         count = ["-n", str(self.packets)]
-        return [str(programs() / "udp_cost"), *flood, *other, *beside, *count, path, str(PORT)]
+        where = ["-c", PODS[0], "-a", POD4S[0], TUN] if path == POD else [path]
+        return [str(programs() / "udp_cost"), *flood, *other, *beside, *count, *where, str(PORT)]
 
 
 def cost_arms(modules: list[str]) -> dict[str, CostArm]:
     """The arms that these modules allow."""
     arms = {
-        "stock": CostArm(Setting()),
-        "full_socket": CostArm(Setting(), flood=True),
-        "nft_raw_drop": CostArm(ShedAll(), flood=True),
+        "stock": CostArm(Setting(), paths=EVERY),
+        "full_socket": CostArm(Setting(), flood=True, paths=EVERY),
+        "nft_raw_drop": CostArm(ShedAll(), flood=True, paths=EVERY),
         "nft_ingress_drop": CostArm(NftIngress(), flood=True),
         "tc_drop": CostArm(TcDrop(), flood=True),
-        "xdp_drop": CostArm(XdpDrop(), flood=True, only="lo"),
+        "xdp_drop": CostArm(XdpDrop(), flood=True, paths=(LO,)),
     }
     if "pf_filter" in modules:
         arms["common_idle"] = CostArm(Modules("pf_common"))
     for name in modules:
-        arms[f"{name.removeprefix('pf_')}_idle"] = CostArm(Modules(name))
+        paths = EVERY if name == "pf_filter" else PATHS
+        arms[f"{name.removeprefix('pf_')}_idle"] = CostArm(Modules(name), paths=paths)
     if len(modules) > 1:
-        arms["all_idle"] = CostArm(Modules())
+        arms["all_idle"] = CostArm(Modules(), paths=EVERY)
     armed = [name for name in ("pf_sched", "pf_mm") if name in modules]
     for name in armed:
         arms[f"{name.removeprefix('pf_')}_busy"] = CostArm(Modules(name), packets=LONG)
     if armed:
-        arms["all_busy"] = CostArm(Modules(), packets=LONG)
+        arms["all_busy"] = CostArm(Modules(), packets=LONG, paths=EVERY)
     if "pf_filter" in modules:
-        arms["disabled"] = CostArm(Disabled("pf_filter"))
-        arms["early_drop"] = CostArm(Modules("pf_filter"), flood=True)
+        arms["disabled"] = CostArm(Disabled("pf_filter"), paths=EVERY)
+        filtered, inbound = Modules("pf_filter"), (TUN, POD)
+        arms["early_drop"] = CostArm(filtered, flood=True, paths=EVERY)
         # So long that its rounds are as much at rest as the processor is.
-        arms["judged"] = CostArm(Modules("pf_filter"), nices=(0, 10), only="tun", packets=LONG)
-        arms["shed_drop"] = CostArm(Modules("pf_filter"), flood=True, nices=(10, 0), only="tun")
+        arms["judged"] = CostArm(filtered, nices=(0, 10), paths=inbound, packets=LONG)
+        arms["shed_drop"] = CostArm(filtered, flood=True, nices=(10, 0), paths=inbound)
     if "pf_flow" in modules:
         arms["flow_10"] = CostArm(Flows(10))
         arms["flow_1000"] = CostArm(Flows(1000))
@@ -140,8 +147,8 @@ class Cost:
     tracked: int  # sockets, where many were open
 
 
-def measure(guest: Guest, arm: CostArm, path: str) -> Cost:
-    """One arm by one path."""
+def spent(guest: Guest, arm: CostArm, path: str) -> tuple[Json, float]:
+    """What udp_cost says, and how many packets were dropped early."""
     ports = (0, PORT)  # to an arm that spares the first port, ours is the second
     arm.setting.enter(guest, ports)
     try:
@@ -149,18 +156,25 @@ def measure(guest: Guest, arm: CostArm, path: str) -> Cost:
         process = guest.spawn(arm.command(path), nice=nice)
         out = json.loads(process.wait(60 + arm.sockets / 200).out)
         # Who has the suite's own count needs no other: its sockets are gone.
-        dropped = sum(arm.setting.decided(guest).values()) or sum(
+        return out, sum(arm.setting.decided(guest).values()) or sum(
             sum(reasons.values()) for reasons in arm.setting.early(guest, ports).values()
         )
     finally:
         arm.setting.leave(guest)
+
+
+def measure(guest: Guest, arm: CostArm, path: str) -> Cost:
+    """One arm by one path."""
+    place: AbstractContextManager[object] = routed(guest) if path == POD else nullcontext()
+    with place:
+        out, dropped = spent(guest, arm, path)
     if arm.sockets:
         guest.run("sleep 1")  # the kernel frees them in the background
     return Cost(statistics.median(out["ns"]), dropped / out["sent"], out["tracked"])
 
 
 def run(kernel: Kernel, repeats: int, say: Callable[[str], None]) -> Json:
-    """Every arm by both paths, repeated in turn in one boot."""
+    """Every arm by its paths, repeated in turn in one boot."""
     arms = cost_arms(kernel.modules)
     at_peace = [name for name, arm in arms.items() if arm.at_peace]
     return measured(kernel, arms, at_peace, repeats, say)
@@ -175,7 +189,7 @@ def measured(
 ) -> Json:
     """These arms, and the latency of those that are answering."""
     found: dict[tuple[str, str], list[Cost]] = {
-        (name, path): [] for name, arm in arms.items() for path in arm.paths()
+        (name, path): [] for name, arm in arms.items() for path in arm.paths
     }
     answers: dict[str, list[float]] = {name: [] for name in answering}
     say(f"cost: booting {kernel.version}, counting instructions")
@@ -193,18 +207,19 @@ def measured(
         return {
             name: round(statistics.mean(cost.instructions for cost in found[name, path]), 1)
             for name, arm in arms.items()
-            if path in arm.paths()
+            if path in arm.paths
         }
 
     return {
         **heading("cost", guest),
-        "instructions_per_packet": means("lo"),
-        "receive_instructions_per_packet": means("tun"),
+        "instructions_per_packet": means(LO),
+        "receive_instructions_per_packet": means(TUN),
+        "forwarded_instructions_per_packet": means(POD),
         "ping_pong_us": {name: round(statistics.mean(us), 3) for name, us in answers.items()},
         "ping_pong_range_us": {name: [min(us), max(us)] for name, us in answers.items()},
         "spread": max(map(spread, found.values())),
         "dropped": {
-            name: round(min(one.dropped for path in arm.paths() for one in found[name, path]), 4)
+            name: round(min(one.dropped for path in arm.paths for one in found[name, path]), 4)
             for name, arm in arms.items()
             if name.endswith("_drop") and arm.nices is None
         },
@@ -221,27 +236,32 @@ def spread(costs: list[Cost]) -> float:
     return (max(values) - min(values)) / statistics.mean(values)
 
 
+def stock_of(name: str) -> str:
+    """The stock arm with as many sockets open."""
+    crowded = name.endswith(CROWDED) and not name.startswith("flow")
+    return "stock" + CROWDED if crowded else "stock"
+
+
 def against_stock(costs: dict[str, float], name: str, digits: int) -> list[str]:
     """One figure, and what it is more than stock's with as many sockets."""
     if name not in costs:
         return ["", ""]
-    crowded = name.endswith(CROWDED) and not name.startswith("flow")
-    stock = costs["stock" + CROWDED if crowded else "stock"]
-    return [f"{costs[name]:.{digits}f}", f"{costs[name] / stock - 1:+.2%}"]
+    return [f"{costs[name]:.{digits}f}", f"{costs[name] / costs[stock_of(name)] - 1:+.2%}"]
 
 
 def table(result: Json) -> str:
-    """Instructions a packet and percent against stock, by both paths; ping-pong likewise."""
-    by_path = [result["instructions_per_packet"], result["receive_instructions_per_packet"]]
-    heads = ["lo: sent and received", "", "tun: receive side", "", "ping-pong", ""]
+    """Instructions a packet and percent against stock, by path; ping-pong likewise."""
+    by_path = [result[f"{kind}instructions_per_packet"] for kind in KINDS]
+    heads = ["lo: sent and received", "", "tun: receive side", "", "to a container", ""]
+    heads += ["ping-pong", ""]
     rows = [["arm", *heads]]
     for name in by_path[0] | by_path[1]:
-        lo, tun = (against_stock(costs, name, 0) for costs in by_path)
+        costs = [against_stock(counted, name, 0) for counted in by_path]
         answer = against_stock(result["ping_pong_us"], name, 2)
         if name in result.get("ping_pong_range_us", {}):
             low, high = result["ping_pong_range_us"][name]
             answer[0] += f" ({low:.2f}-{high:.2f})"
-        rows.append([name, *lo, *tun, *answer])
+        rows.append([name, *itertools.chain(*costs), *answer])
     foot = f"repeats agree to {result['spread']:.2%}"
     if shares := [f"{name} {share:.1%}" for name, share in result["dropped"].items()]:
         foot += f"; really dropped: {', '.join(shares)}"

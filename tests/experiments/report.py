@@ -15,7 +15,7 @@ import statistics
 from collections.abc import Sequence
 from pathlib import Path
 
-from experiments import curve, flat, shares, show, web
+from experiments import cost, curve, flat, shares, show, web
 from experiments.arms import OFF
 from experiments.chart import INK, OUR_COLOUR, PALE, STOCK_COLOUR, bare, page
 from experiments.result import Json, processors
@@ -329,17 +329,15 @@ def answered(result: Json) -> Figure:
 def costs(result: Json) -> Figure:
     """What each state adds to a packet, against stock with as many sockets."""
     made = page(12.4)
-    panels = made.subplots(1, 2, sharey=True)
+    panels = made.subplots(1, 3, sharey=True)
     for panel, figure, what in (
         (panels[0], "instructions_per_packet", "sent and received on lo"),
         (panels[1], "receive_instructions_per_packet", "receive side"),
+        (panels[2], "forwarded_instructions_per_packet", "to a container"),
     ):
         found = result[figure]
         names = [name for name in found if not name.startswith("stock")]
-        more = [
-            100 * (found[name] / found["stock_100k" if name.endswith("_100k") else "stock"] - 1)
-            for name in names
-        ]
+        more = [100 * (found[name] / found[cost.stock_of(name)] - 1) for name in names]
         panel.barh(names, more, color=OUR_COLOUR)
         panel.set_xlabel("instructions a packet against stock, percent")
         panel.set_title(what, loc="left", fontsize=12.5)

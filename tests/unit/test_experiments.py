@@ -288,10 +288,12 @@ def test_streams_are_compared_with_stock_in_the_same_state() -> None:
 
 def counted(**more: object) -> result.Json:
     by_arm = {"stock": 1000.0, "filter_idle": 1010.0, "stock_100k": 2000.0, "filter_100k": 2010.0}
+    judged = {"judged": 1100.0}
     return {
         "version": "6.1.0",
         "instructions_per_packet": by_arm,
-        "receive_instructions_per_packet": by_arm | {"judged": 1100.0},
+        "receive_instructions_per_packet": by_arm | judged,
+        "forwarded_instructions_per_packet": {"stock": 2000.0, "filter_idle": 2010.0} | judged,
         "ping_pong_us": {"stock": 10.0, "filter_idle": 10.1},
         "spread": 0.001,
         "dropped": {"early_drop": 0.991},
@@ -303,10 +305,12 @@ def test_cost_is_compared_with_stock_with_as_many_sockets() -> None:
     found = counted(ping_pong_range_us={"stock": [9.5, 10.5]}, tracked=100_001)
     text = cost.table(found)
     rows = {line.split()[0]: line.split()[1:] for line in text.splitlines()}
-    assert rows["stock"] == ["1000", "+0.00%", "1000", "+0.00%", "10.00", "(9.50-10.50)", "+0.00%"]
-    assert rows["filter_idle"] == ["1010", "+1.00%", "1010", "+1.00%", "10.10", "+1.00%"]
+    by_path = ["1000", "+0.00%", "1000", "+0.00%", "2000", "+0.00%"]
+    assert rows["stock"] == [*by_path, "10.00", "(9.50-10.50)", "+0.00%"]
+    by_path = ["1010", "+1.00%", "1010", "+1.00%", "2010", "+0.50%"]
+    assert rows["filter_idle"] == [*by_path, "10.10", "+1.00%"]
     assert rows["filter_100k"] == ["2010", "+0.50%", "2010", "+0.50%"]
-    assert rows["judged"] == ["1100", "+10.00%"]
+    assert rows["judged"] == ["1100", "+10.00%", "1100", "-45.00%"]
     assert "100001 sockets were tracked" in text
 
 

@@ -16,6 +16,9 @@
  *
  * With -k so many more sockets are open all the while, bound and idle.
  *
+ * With -c the receivers are in the network namespace of that name, at the given
+ * address, to which this one forwards (by tun only).
+ *
  * Prints one JSON object: the nanoseconds a datagram in each of ROUNDS rounds,
  * how many datagrams were sent in all, the warm-up included, and, with -k, how
  * many sockets PacketFlow tracks.
@@ -30,6 +33,7 @@
 #include <netinet/in.h>
 #include <netinet/ip.h>
 #include <netinet/udp.h>
+#include <sched.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -95,13 +99,13 @@ static uint16_t ip_checksum(const struct iphdr *ip)
 }
 
 /* A datagram that has come from the tun device's other end. */
-static struct packet make_packet(uint16_t port)
+static struct packet make_packet(const char *to, uint16_t port)
 {
 	struct packet made = {
 		.ip = {
 			.version = 4, .ihl = sizeof(made.ip) / 4, .ttl = 64,
 			.tot_len = htons(sizeof(made)), .protocol = IPPROTO_UDP,
-			.saddr = inet_addr(TUN_PEER), .daddr = inet_addr(TUN_LOCAL),
+			.saddr = inet_addr(TUN_PEER), .daddr = inet_addr(to),
 		},
 		.udp = {
 			.source = htons(port), .dest = htons(port),
@@ -113,12 +117,12 @@ static struct packet make_packet(uint16_t port)
 	return made;
 }
 
-static int open_tun(int sock)
+static int open_tun(void)
 {
 	struct ifreq ifr = { .ifr_name = TUN, .ifr_flags = IFF_TUN | IFF_NO_PI };
 	struct sockaddr_in local = address(TUN_LOCAL, 0);
 	struct sockaddr_in mask = address("255.255.255.0", 0);
-	int fd = open("/dev/net/tun", O_RDWR);
+	int fd = open("/dev/net/tun", O_RDWR), sock = socket(AF_INET, SOCK_DGRAM, 0);
 
 	if (fd < 0 || ioctl(fd, TUNSETIFF, &ifr))
 		err(1, "/dev/net/tun");
@@ -131,7 +135,20 @@ static int open_tun(int sock)
 	ifr.ifr_flags = IFF_UP | IFF_RUNNING;
 	if (ioctl(sock, SIOCSIFFLAGS, &ifr))
 		err(1, "setting " TUN " up");
+	close(sock);
 	return fd;
+}
+
+static void enter_namespace(const char *name)
+{
+	char path[64];
+	int fd;
+
+	snprintf(path, sizeof(path), "/run/netns/%s", name);
+	fd = open(path, O_RDONLY);
+	if (fd < 0 || setns(fd, CLONE_NEWNET))
+		err(1, "%s", path);
+	close(fd);
 }
 
 static int open_sender(uint16_t port)
@@ -233,11 +250,16 @@ int main(int argc, char **argv)
 	unsigned int count = 5000, sent = 1, idle = 0, tracked = 0;
 	int from, to, opt, nice = 0;
 	int64_t start;
+	const char *inside = NULL, *at = TUN_LOCAL;
 	uint16_t port;
 
-	while ((opt = getopt(argc, argv, "fk:n:o:")) != -1) {
+	while ((opt = getopt(argc, argv, "a:c:fk:n:o:")) != -1) {
 		if (opt == 'f')
 			flood = true;
+		else if (opt == 'a')
+			at = optarg;
+		else if (opt == 'c')
+			inside = optarg;
 		else if (opt == 'o')
 			troubled = true, nice = atoi(optarg);
 		else if (opt == 'k')
@@ -248,14 +270,17 @@ int main(int argc, char **argv)
 			return 2;
 	}
 	if (argc - optind != 2)
-		errx(2, "usage: udp_cost [-f] [-k SOCKETS] [-n COUNT] [-o NICE] lo|tun PORT");
+		errx(2, "usage: udp_cost [-f] [-k SOCKETS] [-n COUNT] [-o NICE] lo|tun PORT, or\n"
+			"       udp_cost -c NAMESPACE -a ADDRESS [-f] ... tun PORT");
 	tun = !strcmp(argv[optind], "tun");
 	port = atoi(argv[optind + 1]);
 
+	from = tun ? open_tun() : open_sender(port);
+	if (inside)
+		enter_namespace(inside);
 	to = open_receiver(port);
-	packet = make_packet(port);
-	other = make_packet(port + 1);
-	from = tun ? open_tun(to) : open_sender(port);
+	packet = make_packet(at, port);
+	other = make_packet(at, port + 1);
 	if (idle) {
 		open_idle(idle);
 		tracked = count_tracked();
