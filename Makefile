@@ -58,7 +58,8 @@ install: install-tools ## install the modules, tools, service and /etc/packetflo
 	$(if $(DESTDIR),,depmod $(RELEASE))
 
 install-tools: ## install the tools, service and /etc/packetflow.conf alone
-	install -D -m 755 -t $(SBIN_DIR) tools/packetflow tools/packetflow-group tools/packetflow-xdp
+	install -D -m 755 -t $(SBIN_DIR) tools/packetflow tools/packetflow-group tools/packetflow-xdp \
+		tools/packetflow-flow
 	install -D -m 644 -t $(MAN_DIR) $(wildcard docs/man/*.8)
 	install -D -m 644 -t $(DOC_DIR)/docs $(wildcard docs/*.md)
 	install -D -m 644 -t $(DOC_DIR)/docs/decisions $(wildcard docs/decisions/*.md)
@@ -78,7 +79,7 @@ uninstall: ## remove what install put in place
 	rmdir $(addprefix $(MOD_DIR)/,$(PLACES)) $(MOD_DIR) 2>/dev/null || :
 	rm -rf $(DOC_DIR)
 	$(if $(DESTDIR),,[ ! -x $(SBIN_DIR)/packetflow-xdp ] || $(SBIN_DIR)/packetflow-xdp detach || :)
-	rm -f $(SBIN_DIR)/packetflow $(SBIN_DIR)/packetflow-group $(SBIN_DIR)/packetflow-xdp
+	rm -f $(addprefix $(SBIN_DIR)/,packetflow packetflow-group packetflow-xdp packetflow-flow)
 	rm -f $(addprefix $(UNIT_DIR)/,$(UNITS))
 	rm -f $(addprefix $(MAN_DIR)/,packetflow.8 packetflow-group.8)
 	cmp -s system/packetflow.conf $(ETC_FILE) && rm $(ETC_FILE) || \

@@ -82,6 +82,10 @@ struct pflow_load {
 
 DECLARE_PER_CPU_ALIGNED(struct pflow_load, pflow_load);
 
+/* load/signals.c */
+struct napi_struct;
+void pflow_load_ignore(struct napi_struct *napi);
+
 /* load/pressure.c, load/estimator.c, load/waiting.c */
 #define PFLOW_PRESSED_FOR	HZ	/* since the last sign of overload */
 

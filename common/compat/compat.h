@@ -18,7 +18,9 @@
 #include <linux/sched.h>
 #include <linux/skbuff.h>
 #include <linux/slab.h>
+#include <net/inet6_hashtables.h>
 #include <net/inet_dscp.h>
+#include <net/inet_hashtables.h>
 #include <net/sock.h>
 #include <net/tcp.h>
 #include <net/udp.h>
@@ -219,6 +221,32 @@ static inline struct sock *pflow_udp6_lookup(struct net *net, const struct in6_a
 #endif
 }
 
+/* With a reference. By 7.2 the table of TCP's sockets is no argument any more. */
+static inline struct sock *pflow_tcp4_lookup(struct net *net, __be32 saddr, __be16 sport,
+					     __be32 daddr, __be16 dport, int dif, int sdif)
+{
+#if defined(PFLOW_HAVE_TCP_TABLE_ARGUMENT)
+	return __inet_lookup_established(net, net->ipv4.tcp_death_row.hashinfo, saddr, sport,
+					 daddr, ntohs(dport), dif, sdif);
+#else
+	return __inet_lookup_established(net, saddr, sport, daddr, ntohs(dport), dif, sdif);
+#endif
+}
+
+static inline struct sock *pflow_tcp6_lookup(struct net *net, const struct in6_addr *saddr,
+					     __be16 sport, const struct in6_addr *daddr,
+					     __be16 dport, int dif, int sdif)
+{
+#if !IS_ENABLED(CONFIG_IPV6)
+	return NULL;
+#elif defined(PFLOW_HAVE_TCP_TABLE_ARGUMENT)
+	return __inet6_lookup_established(net, net->ipv4.tcp_death_row.hashinfo, saddr, sport,
+					  daddr, ntohs(dport), dif, sdif);
+#else
+	return __inet6_lookup_established(net, saddr, sport, daddr, ntohs(dport), dif, sdif);
+#endif
+}
+
 /* By 7.2 it has the DSCP in place of the TOS. */
 static inline void pflow_flow_tos(struct flowi4 *fl4, u8 tos)
 {
@@ -408,5 +436,31 @@ static inline void pflow_undefer_irqs(struct net_device *dev, unsigned long ns, 
 		WRITE_ONCE(dev->napi_defer_hard_irqs, 0);
 }
 #endif
+
+/*
+ * A device for NAPI instances of one's own, which nobody else sees: from 6.10 allocated
+ * (c661050f93d3), before made in memory of the caller's. By 7.2 only the first is left.
+ */
+static inline struct net_device *pflow_dummy_alloc(void)
+{
+#if defined(PFLOW_HAVE_NETDEV_DUMMY_ALLOC)
+	return alloc_netdev_dummy(0);
+#else
+	struct net_device *dev = kzalloc(sizeof(*dev), GFP_KERNEL);
+
+	if (dev)
+		init_dummy_netdev(dev);
+	return dev;
+#endif
+}
+
+static inline void pflow_dummy_free(struct net_device *dev)
+{
+#if defined(PFLOW_HAVE_NETDEV_DUMMY_ALLOC)
+	free_netdev(dev);
+#else
+	kfree(dev);
+#endif
+}
 
 #endif

@@ -45,6 +45,19 @@ struct seen {
 };
 
 static DEFINE_PER_CPU(struct seen, seen);
+static struct napi_struct *ignored;	/* only compared */
+
+/**
+ * pflow_load_ignore() - say of a NAPI instance that it brings no packets
+ * @napi: it only continues what came before; NULL: there is none any more
+ *
+ * Context: process.
+ */
+void pflow_load_ignore(struct napi_struct *napi)
+{
+	WRITE_ONCE(ignored, napi);
+}
+EXPORT_SYMBOL_GPL(pflow_load_ignore);
 
 static void device_note(struct pflow_device *noted, const struct net_device *dev)
 {
@@ -80,6 +93,8 @@ static void on_napi_poll(void *unused, struct napi_struct *napi, int work, int b
 {
 	struct pflow_load *load = this_cpu_ptr(&pflow_load);
 
+	if (unlikely(napi == READ_ONCE(ignored)))
+		return;
 	WRITE_ONCE(load->polled, load->polled + work);
 	if (napi->dev && work) {
 		load->device_polls++;

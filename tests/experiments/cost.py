@@ -19,6 +19,8 @@ a drop nobody reads the socket, whose buffer is full:
                   time, at which pf_sched and pf_mm arm their hooks
     disabled      received, pf_common and pf_filter loaded, enable = 0
     early_drop    dropped by pf_filter since the socket is full
+    flow_10, flow_1000, flow_100k    received, as packets of one of so many flows of pf_flow
+    flow_drop     dropped as the queue of its flow is full
     stock_100k, filter_100k    received, with 100 000 more sockets open, of which pf_common
                   tracks as many as "tracked" says; to be compared with each other
 
@@ -44,6 +46,7 @@ import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+from experiments.flows import NOTHING, Flows
 from experiments.latency import ping_pong
 from experiments.places import NftIngress, TcDrop, XdpDrop
 from experiments.result import Json, columns, heading
@@ -56,7 +59,7 @@ from rig.traffic import programs
 PORT = 5000
 PATHS = ("lo", "tun")
 LONG = 40_000  # packets; a round of them takes longer than the estimator to look again
-CROWD, CROWDED = 100_000, "_100k"  # sockets beside, and how the arms that have them end
+CROWD, CROWDED = 100_000, "_100k"  # sockets or flows beside, and how arms that have them end
 
 
 class Disabled(Modules):
@@ -78,7 +81,8 @@ class CostArm:
 
     @property
     def at_peace(self) -> bool:
-        return not (self.flood or self.nices or self.sockets or self.packets >= LONG)
+        busy = self.flood or self.nices or self.sockets or self.packets >= LONG
+        return not (busy or isinstance(self.setting, Flows))
 
     def paths(self) -> tuple[str, ...]:
         return (self.only,) if self.only else PATHS
@@ -118,6 +122,11 @@ def cost_arms(modules: list[str]) -> dict[str, CostArm]:
         # So long that its rounds are as much at rest as the processor is.
         arms["judged"] = CostArm(Modules("pf_filter"), nices=(0, 10), only="tun", packets=LONG)
         arms["shed_drop"] = CostArm(Modules("pf_filter"), flood=True, nices=(10, 0), only="tun")
+    if "pf_flow" in modules:
+        arms["flow_10"] = CostArm(Flows(10))
+        arms["flow_1000"] = CostArm(Flows(1000))
+        arms["flow" + CROWDED] = CostArm(Flows(CROWD))
+        arms["flow_drop"] = CostArm(Flows(10, NOTHING), flood=True)
     arms["stock" + CROWDED] = CostArm(Setting(), sockets=CROWD)
     if "pf_filter" in modules:
         arms["filter" + CROWDED] = CostArm(Modules("pf_filter"), sockets=CROWD)
@@ -216,7 +225,8 @@ def against_stock(costs: dict[str, float], name: str, digits: int) -> list[str]:
     """One figure, and what it is more than stock's with as many sockets."""
     if name not in costs:
         return ["", ""]
-    stock = costs["stock" + CROWDED if name.endswith(CROWDED) else "stock"]
+    crowded = name.endswith(CROWDED) and not name.startswith("flow")
+    stock = costs["stock" + CROWDED if crowded else "stock"]
     return [f"{costs[name]:.{digits}f}", f"{costs[name] / stock - 1:+.2%}"]
 
 

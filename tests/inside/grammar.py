@@ -154,6 +154,9 @@ KNOBS: dict[str, Knob] = {
     "mm/max_delay": Number(0, 60000),
     "mm/override_locked": Number(0, 1),
     "mm/exempt": Ports(remote=False),
+    "flow/memory": Number(1, 1024),
+    "flow/exempt": Ports(remote=False),
+    "flow/scheduler": Choice(b"eevdf", b"rank"),
 }
 
 INTERESTING = (

@@ -6,7 +6,7 @@ expects the named test to fail; the text that is replaced must occur exactly
 once, so that a mutant that no longer applies is noticed too.
 """
 
-from mutants import common, pf_filter, pf_mm, pf_sched, trial
+from mutants import common, pf_filter, pf_flow, pf_mm, pf_sched, trial
 from mutants.mutant import Mutant
 
 __all__ = ["MUTANTS", "Mutant"]
@@ -17,4 +17,5 @@ MUTANTS = [
     *pf_filter.MUTANTS,
     *pf_sched.MUTANTS,
     *pf_mm.MUTANTS,
+    *pf_flow.MUTANTS,
 ]

@@ -21,7 +21,7 @@ BUILT = REPO / os.environ.get("PACKETFLOW_BUILD", "build")  # the project's modu
 
 SERIES = ("6.1", "6.12", "7.2")  # oldest first; tools/kernel and tests/quick name them, too
 DEBUG = ("debug", "debug-6.12", "kcsan")  # as tools/debug-kernel knows them
-OPTIONAL = ("pf_filter", "pf_sched", "pf_mm")  # the project's modules beside pf_common
+OPTIONAL = ("pf_filter", "pf_sched", "pf_mm", "pf_flow")  # the project's modules beside pf_common
 
 
 @dataclass(frozen=True)

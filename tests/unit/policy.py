@@ -18,6 +18,10 @@ SOURCES = (
     "pf_filter/policy.c",
     "pf_sched/policy.c",
     "pf_mm/policy.c",
+    "pf_flow/policy.c",
+    "pf_flow/choice.c",
+    "pf_flow/eevdf.c",
+    "pf_flow/byrank.c",
 )
 
 ONE = 65536

@@ -10,7 +10,7 @@ from experiments.arms import Arm
 from experiments.buffers import Buffers
 from experiments.measure import Account, Closing, Load, Run
 from experiments.mm import Granted
-from experiments.settings import TCP_RMEM, TcpBuffers
+from experiments.settings import TCP_RMEM, Modules, TcpBuffers
 from rig.guest import Guest
 from rig.kernels import OPTIONAL, Kernel
 from rig.traffic import Received
@@ -36,6 +36,17 @@ class Files:
 
     def write(self, path: str, text: str) -> None:
         self.files[path] = text
+
+
+class Loading:
+    """A guest that only notes what it is to load."""
+
+    def __init__(self, kernel: Kernel) -> None:
+        self.kernel = kernel
+        self.loaded: list[list[str]] = []
+
+    def load(self, *modules: str) -> None:
+        self.loaded.append(list(modules))
 
 
 def guest(*loaded: str, **files: str) -> Guest:
@@ -99,11 +110,24 @@ def test_the_modules_are_those_that_are_built(
     assert kernel.modules == ["pf_filter", "pf_mm"]
 
 
+def test_flows_are_only_in_arms_that_name_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rig.kernels.BUILT", tmp_path)
+    machine = Loading(Kernel("6.1", "6.1.0", tmp_path, tmp_path))
+    for name in OPTIONAL:
+        (machine.kernel.build / name).mkdir(parents=True)
+        (machine.kernel.build / name / f"{name}.ko").touch()
+    for setting in (Modules(), Modules("pf_flow")):
+        setting.enter(cast(Guest, machine), ())
+    assert machine.loaded == [["pf_filter", "pf_sched", "pf_mm"], ["pf_flow"]]
+
+
 def test_each_module_that_is_built_has_its_cost() -> None:
     names = set(cost.cost_arms(list(OPTIONAL)))
-    assert {"filter_idle", "sched_idle", "mm_idle", "all_idle"} < names
+    assert {"filter_idle", "sched_idle", "mm_idle", "flow_idle", "all_idle"} < names
     assert {"sched_busy", "mm_busy", "all_busy"} < names
-    without = set(cost.cost_arms(["pf_filter", "pf_sched"]))
+    without = set(cost.cost_arms([name for name in OPTIONAL if name != "pf_mm"]))
     assert names - without == {"mm_idle", "mm_busy"}
     assert not any(name.endswith("_busy") for name in cost.cost_arms(["pf_filter"]))
 

@@ -12,7 +12,7 @@ from rig.kernels import REPO, kernel
 
 pytestmark = pytest.mark.timeout(900)  # a busy machine builds slowly
 UNITS = ("packetflow", "packetflow-group")
-PROGRAMS = (*UNITS, "packetflow-xdp")
+PROGRAMS = (*UNITS, "packetflow-xdp", "packetflow-flow")
 SIGNED = b"~Module signature appended~\n"
 
 

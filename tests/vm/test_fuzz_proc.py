@@ -18,7 +18,7 @@ from inside.grammar import KNOBS, LONGEST, Knob, texts
 from inside.net import pressure, udp
 from inside.suite import ROOT, set_knob
 
-ALL = ("pf_filter", "pf_sched", "pf_mm")
+ALL = ("pf_filter", "pf_sched", "pf_mm", "pf_flow")
 NAMES = list(KNOBS)
 MOST = 8192  # bytes of a knob's file
 SWITCHED = 0.01  # of what is written to "enable"; each takes long

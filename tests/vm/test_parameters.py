@@ -15,6 +15,7 @@ BAD = {
     "filter": [{"mode": "off"}, {"floor": "-1"}, {"exempt": "0"}, {"exempt": "1," * 600}],
     "sched": [{"mode": "off"}, {"lever": "fifo"}, {"cap": "0"}, {"exempt": "a,"}],
     "mm": [{"mode": "off"}, {"budget": "-1"}, {"scale": "9"}, {"exempt": "0"}],
+    "flow": [{"memory": "0"}, {"scheduler": "fifo"}, {"exempt": "0"}],
 }
 
 
@@ -31,7 +32,7 @@ def test_a_bad_parameter_refuses_to_load_and_leaves_nothing(guest: Guest, module
 
 
 def test_the_metrics_are_openmetrics(guest: Guest) -> None:
-    guest.load("pf_filter", "pf_sched", "pf_mm")
+    guest.load("pf_filter", "pf_sched", "pf_mm", "pf_flow")
     families = {
         f.name: f for f in text_string_to_metric_families(guest.read("/proc/packetflow/metrics"))
     }

@@ -4,6 +4,7 @@
 #define _STAND_IN_TYPES_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 typedef uint8_t u8;

@@ -1,0 +1,239 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * The table: which flow is a packet's?
+ *
+ * Flows of which the same counts (prefixes of the same lengths, both ports, a mark's bits ...)
+ * are of one *kind*. A packet is masked and looked up in one hash table once for each kind. So a
+ * look-up takes as long with 100 000 flows as with 10. It takes longer with more kinds, of which
+ * a table has FLOW_KINDS at most: prefixes of all lengths cost what their number of lengths
+ * costs. The kind of which most counts comes first, so the most exact flow wins, whatever the
+ * order in which they were written.
+ *
+ * A table is made whole, found by packets under RCU, and replaced by another. Nothing in it
+ * changes meanwhile.
+ *
+ * Context: process, under flow_mutex, unless said otherwise.
+ */
+#include <linux/bitops.h>
+#include <linux/jhash.h>
+#include <linux/mm.h>
+#include <linux/slab.h>
+#include <linux/stringhash.h>
+
+#include "flow.h"
+
+#define WORDS	ARRAY_SIZE(((struct flow_key *)NULL)->words)
+
+static_assert(sizeof(struct flow_key) == sizeof_field(struct flow_key, words));
+
+static void key_mask(struct flow_key *masked, const struct flow_key *key,
+		     const struct flow_key *mask)
+{
+	unsigned int i;
+
+	for (i = 0; i < WORDS; i++)
+		masked->words[i] = key->words[i] & mask->words[i];
+}
+
+static bool key_same(const struct flow_key *one, const struct flow_key *other)
+{
+	u64 differ = 0;
+	unsigned int i;
+
+	for (i = 0; i < WORDS; i++)
+		differ |= one->words[i] ^ other->words[i];
+	return !differ;
+}
+
+static u32 key_bits(const struct flow_key *mask)
+{
+	unsigned int i, bits = 0;
+
+	for (i = 0; i < WORDS; i++)
+		bits += hweight64(mask->words[i]);
+	return bits;
+}
+
+/* By how much counts; among equals by addresses first, so that it is definite. */
+static bool kind_first(const struct flow_kind *one, const struct flow_kind *other)
+{
+	return one->bits == other->bits ? memcmp(&one->mask, &other->mask, sizeof(one->mask)) > 0 :
+	       one->bits > other->bits;
+}
+
+static struct hlist_head *table_bucket(const struct flow_table *table, const struct flow_key *key,
+				       u32 kind)
+{
+	return &table->buckets[jhash2((const u32 *)key, sizeof(*key) / sizeof(u32), kind) &
+			       table->mask];
+}
+
+static struct hlist_head *table_name_bucket(const struct flow_table *table, const char *name)
+{
+	return &table->names[full_name_hash(NULL, name, strlen(name)) & table->mask];
+}
+
+/**
+ * flow_table_free() - free a table
+ * @table: in which nobody looks any more; may be NULL
+ */
+void flow_table_free(struct flow_table *table)
+{
+	if (!table)
+		return;
+	kvfree(table->links);
+	kvfree(table->names);
+	kvfree(table->buckets);
+	kfree(table);
+}
+
+/**
+ * flow_table_alloc() - make a table
+ * @room: for how many flows
+ *
+ * Context: process, may sleep. Return: it, empty; NULL without memory.
+ */
+struct flow_table *flow_table_alloc(u32 room)
+{
+	struct flow_table *table = kzalloc(sizeof(*table), GFP_KERNEL_ACCOUNT);
+	static u64 number;
+	u32 buckets = roundup_pow_of_two(max(room, 1u));
+
+	if (!table)
+		return NULL;
+	lockdep_assert_held(&flow_mutex);
+	table->number = ++number;
+	table->room = room;
+	table->mask = buckets - 1;
+	table->links = kvcalloc(max(room, 1u), sizeof(*table->links), GFP_KERNEL_ACCOUNT);
+	table->names = kvcalloc(buckets, sizeof(*table->names), GFP_KERNEL_ACCOUNT);
+	table->buckets = kvcalloc(buckets, sizeof(*table->buckets), GFP_KERNEL_ACCOUNT);
+	if (table->links && table->names && table->buckets)
+		return table;
+	flow_table_free(table);
+	return NULL;
+}
+
+/* Return: the number of a mask's kind, which is new if need be; FLOW_KINDS: there are too many. */
+static u32 table_kind(struct flow_table *table, const struct flow_key *mask)
+{
+	u32 kind, place;
+
+	for (kind = 0; kind < table->nr_kinds; kind++)
+		if (key_same(&table->kinds[kind].mask, mask))
+			return kind;
+	if (kind == FLOW_KINDS)
+		return kind;
+	table->kinds[kind].mask = *mask;
+	table->kinds[kind].bits = key_bits(mask);
+	table->ranks = table->ranks || mask->rank;
+	for (place = table->nr_kinds++; place; place--) {
+		u8 before = table->order[place - 1];
+
+		if (kind_first(&table->kinds[before], &table->kinds[kind]))
+			break;
+		table->order[place] = before;
+	}
+	table->order[place] = kind;
+	return kind;
+}
+
+static struct flow_link *table_link_named(const struct flow_table *table, const char *name)
+{
+	struct flow_link *link;
+
+	hlist_for_each_entry(link, table_name_bucket(table, name), by_name)
+		if (!strcmp(link->flow->name, name))
+			return link;
+	return NULL;
+}
+
+/**
+ * flow_table_named() - find a flow by its name
+ * @table: that is being made, or in force; may be NULL
+ * @name: its name
+ *
+ * Return: it or NULL.
+ */
+struct flow *flow_table_named(const struct flow_table *table, const char *name)
+{
+	struct flow_link *link = table ? table_link_named(table, name) : NULL;
+
+	return link ? link->flow : NULL;
+}
+
+/**
+ * flow_table_add() - put a flow into a table
+ * @table: that is being made
+ * @flow: whose name is not in it
+ *
+ * Return: NULL, or why not.
+ */
+const char *flow_table_add(struct flow_table *table, struct flow *flow)
+{
+	const struct flow_pattern *match = &flow->match;
+	struct flow_link *link, *other;
+	struct hlist_head *bucket;
+
+	if (table->used == table->room)
+		return "too many flows";
+	link = &table->links[table->used];
+	link->flow = flow;
+	if (match->fallback) {
+		if (table->fallback)
+			return "another flow is the default";
+		table->fallback = flow;
+	} else {
+		link->kind = table_kind(table, &match->mask);
+		if (link->kind == FLOW_KINDS)
+			return "too many kinds of matches";
+		link->key = match->key;
+		bucket = table_bucket(table, &link->key, link->kind);
+		hlist_for_each_entry(other, bucket, by_key)
+			if (other->kind == link->kind && key_same(&other->key, &link->key))
+				return "another flow matches the same";
+		hlist_add_head(&link->by_key, bucket);
+	}
+	hlist_add_head(&link->by_name, table_name_bucket(table, flow->name));
+	table->used++;
+	return NULL;
+}
+
+/**
+ * flow_table_remove() - take a flow out
+ * @table: that is being made
+ * @flow: that is in it
+ */
+void flow_table_remove(struct flow_table *table, struct flow *flow)
+{
+	struct flow_link *link = table_link_named(table, flow->name);
+
+	if (flow->match.fallback)
+		table->fallback = NULL;
+	else
+		hlist_del_init(&link->by_key);
+	hlist_del_init(&link->by_name);
+}
+
+/**
+ * flow_table_find() - which flow is a packet's?
+ * @table: in force
+ * @key: what the packet says
+ *
+ * Context: softirqs off, RCU read side. Return: it; NULL: none.
+ */
+struct flow *flow_table_find(const struct flow_table *table, const struct flow_key *key)
+{
+	struct flow_key masked;
+	struct flow_link *link;
+	u32 i, kind;
+
+	for (i = 0; i < table->nr_kinds; i++) {
+		kind = table->order[i];
+		key_mask(&masked, key, &table->kinds[kind].mask);
+		hlist_for_each_entry(link, table_bucket(table, &masked, kind), by_key)
+			if (link->kind == kind && key_same(&link->key, &masked))
+				return link->flow;
+	}
+	return table->fallback;
+}

@@ -1,0 +1,110 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Mutants of pf_flow."""
+
+from mutants.mutant import Mutant
+
+FLOW = "vm/test_flow.py::"
+LIFETIME = "vm/test_flow_lifetime.py::"
+TABLE = "vm/test_flow_table.py::"
+POLICY = "unit/test_flow_policy.py::"
+
+MUTANTS = [
+    Mutant(
+        "a packet overtakes those of its flow that wait",
+        "pf_flow/flow.c",
+        "passes = flow->state == FLOW_IDLE && flow_try_pass",
+        "passes = flow_try_pass",
+        LIFETIME + "test_order_is_kept_where_packets_begin_and_cease_to_wait",
+    ),
+    Mutant(
+        "a flow that goes lets packets by those that wait",
+        "pf_flow/flow.c",
+        "\tif ((idle || (!can && flow->door != FLOW_SHUT)) &&",
+        "\tif ((idle || !can || flow->door == FLOW_SHUT) &&",
+        LIFETIME + "test_nothing_is_overtaken_when_a_flow_goes_under_a_flood",
+    ),
+    Mutant(
+        "packets wait for a device that is down",
+        "pf_flow/flow.c",
+        "skb_shares_new_connection(skb) ||\n\t\t     !netif_running(skb->dev)))",
+        "skb_shares_new_connection(skb)))",
+        LIFETIME + "test_a_device_that_is_down_has_nothing_wait",
+    ),
+    Mutant(
+        "packets wait on for a device that goes",
+        "pf_flow/nets.c",
+        "\t\tflow_forget_device(flow, dev);\n",
+        "\t\t;\n",
+        LIFETIME + "test_a_device_that_is_down_has_nothing_wait",
+    ),
+    Mutant(
+        "a queue has no end",
+        "pf_flow/flow.c",
+        "\treturn flow->queue.qlen >= flow->queue_packets ||",
+        "\treturn false &&",
+        FLOW + "test_what_has_tokens_passes_and_what_has_none_waits",
+    ),
+    Mutant(
+        "one flow may have all the memory",
+        "pf_flow/serve.c",
+        "if (left < (long)(held + skb->truesize)) {",
+        "if (left < 0) {",
+        TABLE + "test_who_fills_the_memory_leaves_some_to_others",
+    ),
+    Mutant(
+        "real-time receivers wait, too",
+        "pf_flow/flow.c",
+        "if (unlikely(rank > PFLOW_RANK_RT_BASE)) {",
+        "if (false) {",
+        FLOW + "test_what_is_for_a_real_time_receiver_never_waits",
+    ),
+    Mutant(
+        "nothing is dropped ahead of connection tracking",
+        "pf_flow/packet.c",
+        "\tif (unlikely(shown && full))\n",
+        "\tif (false && shown && full)\n",
+        FLOW + "test_what_exceeds_a_full_queue_is_dropped_first_and_the_rate_is_reached",
+    ),
+    Mutant(
+        "the least exact flow has a packet",
+        "pf_flow/table.c",
+        "one->bits > other->bits;",
+        "one->bits < other->bits;",
+        TABLE + "test_the_most_exact_flow_has_the_packet",
+    ),
+    Mutant(
+        "a flow that stays begins anew",
+        "pf_flow/write.c",
+        "if (change->replace && flow && match_same",
+        "if (false && change->replace && flow && match_same",
+        TABLE + "test_a_flow_that_stays_keeps_its_counters",
+    ),
+    Mutant(
+        "a packet goes a moment before it has its tokens",
+        "pf_flow/policy.c",
+        "need - bucket->tokens + bucket->rate - 1,",
+        "need - bucket->tokens,",
+        POLICY + "test_it_waits_just_as_long_as_its_tokens_need",
+    ),
+    Mutant(
+        "all flows have the same share",
+        "pf_flow/eevdf.c",
+        "return div_u64((u64)length << PFLOW_VIRTUAL_SHIFT, entity->weight);",
+        "return div_u64((u64)length << PFLOW_VIRTUAL_SHIFT, 1);",
+        POLICY + "test_shares_are_by_weight_where_both_sleep_now_and_then",
+    ),
+    Mutant(
+        "by rank the least important is next",
+        "pf_flow/byrank.c",
+        "(u64)(U8_MAX - entity->rank) << TURN_BITS",
+        "(u64)entity->rank << TURN_BITS",
+        POLICY + "test_by_rank_the_most_important_is_next_and_equals_take_turns",
+    ),
+    Mutant(
+        "the server knows no ranks",
+        "pf_flow/rank.c",
+        "return entry ? FLOW_RANK_OF(READ_ONCE(entry->rank)) : 0;",
+        "return entry ? 0 : 0;",
+        FLOW + "test_by_rank_the_more_important_receiver_has_its_packets_first",
+    ),
+]
