@@ -136,7 +136,7 @@ def test_a_bulk_transfer_is_no_overload(guest: Guest) -> None:
     """TCP at the speed of the device. When a busy host takes the guest's processor away, who
     runs just then seems to run for long; so one of several times is enough."""
     guest.load("pf_filter")
-    told = []
+    told: list[tuple[dict[str, int], int]] = []
     while not told or told[-1] != ({}, 0):
         assert len(told) < TIMES, told
         told.append(beside_a_bulk_transfer(guest))
