@@ -23,8 +23,8 @@
 
 #include "internal.h"
 
-#define LOOK_EVERY	HZ
-#define UNHEARD		2	/* looks in a row: one in the midst of a change does not count */
+#define CHECK_EVERY	HZ
+#define UNHEARD		2	/* checks in a row: one in the midst of a change does not count */
 
 static LIST_HEAD(modules);		/* read under RCU */
 static LIST_HEAD(running_modules);	/* read under RCU */
@@ -34,9 +34,9 @@ static DEFINE_MUTEX(told_lock);
 static bool wanted;		/* switched on; under modules_lock */
 static bool running;		/* it is, and probes are called; written under modules_lock */
 static bool silent;		/* it is, and probes are not called; likewise */
-static unsigned int unheard;	/* looks in a row; under modules_lock */
-static void suite_look(struct work_struct *work);
-static DECLARE_DELAYED_WORK(look_work, suite_look);
+static unsigned int unheard;	/* checks in a row; under modules_lock */
+static void suite_check_probes(struct work_struct *work);
+static DECLARE_DELAYED_WORK(check_work, suite_check_probes);
 
 /*
  * To be called when no module runs any more: from then on nothing is dropped, so what
@@ -144,7 +144,7 @@ static int suite_begin(void)
 	return err;
 }
 
-static void suite_look(struct work_struct *work)
+static void suite_check_probes(struct work_struct *work)
 {
 	mutex_lock(&modules_lock);
 	if (!wanted)
@@ -156,7 +156,7 @@ static void suite_look(struct work_struct *work)
 	} else if (!running && !unheard && !suite_begin()) {
 		pr_info("probes are called again: running\n");
 	}
-	schedule_delayed_work(&look_work, LOOK_EVERY);
+	schedule_delayed_work(&check_work, CHECK_EVERY);
 unlock:
 	mutex_unlock(&modules_lock);
 }
@@ -178,7 +178,7 @@ static int suite_switch_on(void)
 	}
 	wanted = true;
 	unheard = 0;
-	schedule_delayed_work(&look_work, LOOK_EVERY);
+	schedule_delayed_work(&check_work, CHECK_EVERY);
 	return 0;
 }
 
@@ -187,7 +187,7 @@ static void suite_switch_off(void)
 	lockdep_assert_held(&modules_lock);
 	wanted = false;
 	/* One that waits for the mutex finds it not wanted, and is not queued again. */
-	cancel_delayed_work(&look_work);
+	cancel_delayed_work(&check_work);
 	if (running)
 		suite_stop();
 	WRITE_ONCE(silent, false);
@@ -222,7 +222,7 @@ int pflow_enable(unsigned int on)
 void pflow_modules_teardown(void)
 {
 	pflow_enable(0);
-	cancel_delayed_work_sync(&look_work);
+	cancel_delayed_work_sync(&check_work);
 }
 
 /**

@@ -46,7 +46,7 @@ struct seen {
 };
 
 static DEFINE_PER_CPU(struct seen, seen);
-static struct napi_struct *ignored;	/* only compared */
+static struct napi_struct *ignored __read_mostly;	/* only compared */
 
 /**
  * pflow_load_ignore() - say of a NAPI instance that it brings no packets

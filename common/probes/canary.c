@@ -17,12 +17,12 @@ static bool heard;
 static struct kprobe canary;
 
 /* What is empty and has no effect, the compiler would call no more. */
-static noinline void canary_sings(void)
+static noinline void canary_function(void)
 {
 	barrier();
 }
 
-static int on_song(struct kprobe *kp, struct pt_regs *regs)
+static int on_canary(struct kprobe *kp, struct pt_regs *regs)
 {
 	WRITE_ONCE(heard, true);
 	return 0;
@@ -39,8 +39,8 @@ int pflow_canary_setup(void)
 
 	/* A struct kprobe must be pristine each time it is registered. */
 	memset(&canary, 0, sizeof(canary));
-	canary.addr = (kprobe_opcode_t *)canary_sings;
-	canary.pre_handler = on_song;
+	canary.addr = (kprobe_opcode_t *)canary_function;
+	canary.pre_handler = on_canary;
 	err = register_kprobe(&canary);
 	if (err)
 		pr_err("cannot probe a function of our own (error %d): refusing to start\n", err);
@@ -65,6 +65,6 @@ void pflow_canary_teardown(void)
 bool pflow_canary_heard(void)
 {
 	WRITE_ONCE(heard, false);
-	canary_sings();
+	canary_function();
 	return READ_ONCE(heard);
 }

@@ -31,7 +31,7 @@ def test_runs_add_up_while_the_modules_are_the_same(
 ) -> None:
     monkeypatch.setattr(outcomes, "DIRECTORY", tmp_path)
     modules = {"pf_common": "A"}
-    monkeypatch.setattr(outcomes, "_modules", lambda _: dict(modules))
+    monkeypatch.setattr(outcomes, "modules_of", lambda _: dict(modules))
 
     def run(*found: tuple[str, str, str], hooks: str = "") -> Any:
         one = outcomes.Outcomes()

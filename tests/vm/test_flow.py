@@ -217,7 +217,9 @@ def test_by_rank_the_more_important_receiver_has_its_packets_first() -> None:
                 wait_for(lambda: flow("f0")["waiting"] == flow("f1")["waiting"] == 0)
                 later[scheduler] = flow("f0")["delay_us"] - flow("f1")["delay_us"]
                 change("replace")
-    assert later["rank"] > 3 * abs(later["eevdf"]), later
+    # By EEVDF whose rate is changed first may be a moment ahead.
+    assert later["rank"] > 0, later
+    assert later["rank"] - later["eevdf"] > 2 * abs(later["eevdf"]), later
 
 
 def flood(sender: socket.socket, to: tuple[str, int], size: int) -> None:

@@ -135,13 +135,17 @@ def test_a_flowtable_takes_packets_past_the_hook() -> None:
         f" iifname v1 udp dport {PORT} dnat to {container.theirs4}:{PORT + 1}; }}; }}"
     )
     receiver, sender = container.udp(port=PORT + 1, rcvbuf=LARGE), outside.udp()
-    for _ in range(3):
+
+    def is_offloaded() -> bool:
         sender.sendto(b"ask", (outside.ours4, PORT))
         _, asker = receiver.recvfrom(100)
         receiver.sendto(b"answer", asker)
         assert sender.recv(100) == b"answer"
-    table = subprocess.run(["conntrack", "-L"], capture_output=True, text=True, check=True).stdout
-    assert "[OFFLOAD]" in table
+        listing = ["conntrack", "-L"]
+        table = subprocess.run(listing, capture_output=True, text=True, check=True).stdout
+        return "[OFFLOAD]" in table
+
+    wait_for(is_offloaded)
     before = counters()
     with bystander() as full:
         exchange(full, sender, (outside.ours4, PORT), receiver)
