@@ -24,6 +24,7 @@
 #include "internal.h"
 
 #define CHECK_EVERY	HZ
+#define RETRY_EVERY	(60 * HZ)	/* it says each time why it cannot start */
 #define UNHEARD		2	/* checks in a row: one in the midst of a change does not count */
 
 static LIST_HEAD(modules);		/* read under RCU */
@@ -33,7 +34,8 @@ static DEFINE_MUTEX(modules_lock);
 static DEFINE_MUTEX(told_lock);
 static bool wanted;		/* switched on; under modules_lock */
 static bool running;		/* it is, and probes are called; written under modules_lock */
-static bool silent;		/* it is, and probes are not called; likewise */
+static bool silent;		/* it is, and stands by, as probes were not called; likewise */
+static int start_error;		/* why it still does, though they are called again; likewise */
 static unsigned int unheard;	/* checks in a row; under modules_lock */
 static void suite_check_probes(struct work_struct *work);
 static DECLARE_DELAYED_WORK(check_work, suite_check_probes);
@@ -131,6 +133,7 @@ static void suite_stand_by(void)
 	lockdep_assert_held(&modules_lock);
 	pr_warn("probes are not called, as kprobes or ftrace are switched off: standing by\n");
 	WRITE_ONCE(silent, true);
+	WRITE_ONCE(start_error, 0);
 }
 
 /* At first, and whenever probes are called again. Return: 0 or a negative error. */
@@ -141,6 +144,7 @@ static int suite_begin(void)
 	lockdep_assert_held(&modules_lock);
 	if (!err)
 		WRITE_ONCE(silent, false);
+	WRITE_ONCE(start_error, err);
 	return err;
 }
 
@@ -156,7 +160,7 @@ static void suite_check_probes(struct work_struct *work)
 	} else if (!running && !unheard && !suite_begin()) {
 		pr_info("probes are called again: running\n");
 	}
-	schedule_delayed_work(&check_work, CHECK_EVERY);
+	schedule_delayed_work(&check_work, start_error ? RETRY_EVERY : CHECK_EVERY);
 unlock:
 	mutex_unlock(&modules_lock);
 }
@@ -383,6 +387,9 @@ static void suite_status(struct seq_file *m)
 {
 	if (READ_ONCE(running))
 		seq_puts(m, "suite: running\n");
+	else if (READ_ONCE(silent) && READ_ONCE(start_error))
+		seq_printf(m, "suite: stands by, with all undone, as it could not start again (error %d, and see the kernel's log); it is tried each minute\n",
+			   READ_ONCE(start_error));
 	else if (READ_ONCE(silent))
 		seq_puts(m, "suite: stands by, with all undone, as probes are not called: kprobes or ftrace are switched off (/sys/kernel/debug/kprobes/enabled, kernel.ftrace_enabled)\n");
 	else
