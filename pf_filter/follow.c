@@ -83,7 +83,7 @@ static void trail_trace(struct trail *trail, const struct filter_packet *packet)
 	lockdep_assert_held(&trail->lock);
 	*tag = packet_tag(packet);
 	tag->hops--;
-	trails_awaited();
+	trails_announce();
 }
 
 static enum filter_outcome trail_follow(struct trail *trail, struct filter_packet *packet)

@@ -11,10 +11,12 @@
  * pf_mm can still grow the buffer. Nothing is latched: the same comparison that the
  * kernel makes at the end of the path is made here.
  *
- * B1 does not need the socket. B2 does not need it either if the receiver was recalled
- * and the packets let through since the last look surely fit. What the receiver reads
- * meanwhile only makes more room. Of a group with a program no packet is sure to be dropped as long
- * as its most important member has room, so the same holds there; B2 leaves large groups alone.
+ * B1 does not need the socket. B2 does not need it either where the flow's receiver is remembered
+ * (recall.c) and the packets let through since the last look surely fit. What the receiver reads
+ * meanwhile only makes more room.
+ *
+ * Where a program picks one socket of a group, no packet is sure to be dropped as long as the most
+ * important member has room. So the same holds there. B2 leaves large groups alone.
  *
  * Context: softirq, RCU read side.
  */

@@ -92,7 +92,7 @@ static noinline void filter_confirm_trail(const struct filter_packet *packet)
 	trail->ethernet = skb->dev->type == ARPHRD_ETHER && skb_mac_header_was_set(skb);
 	if (trail->ethernet)
 		ether_addr_copy(trail->hardware, eth_hdr(skb)->h_dest);
-	trails_awaited();
+	trails_announce();
 out:
 	spin_unlock(&trail->lock);
 }

@@ -237,14 +237,14 @@ static bool flow_try_pass(struct flow *flow, u32 bytes, u32 packets, u64 *wait)
 }
 
 /**
- * flow_pass() - may a packet pass at once?
+ * flow_passes() - may a packet pass at once?
  * @flow: its own
  * @bytes: of it on the wire, IP headers included
  * @packets: that it was on the wire
  *
  * Return: it does; else see flow_admit().
  */
-bool flow_pass(struct flow *flow, u32 bytes, u32 packets)
+bool flow_passes(struct flow *flow, u32 bytes, u32 packets)
 {
 	bool passes;
 	u64 wait;

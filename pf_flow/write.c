@@ -150,7 +150,7 @@ static const char *line_delete(struct flow_change *change, char *rest)
 	return NULL;
 }
 
-static const char *line_do(struct flow_change *change, char *line)
+static const char *line_apply(struct flow_change *change, char *line)
 {
 	char *verb = strsep(&line, " ");
 
@@ -283,7 +283,7 @@ static const char *change_lines(struct flow_change *change, char *text, u32 *num
 		++*number;
 		line = strim(line);
 		if (*line && *line != '#')
-			wrong = line_do(change, line);
+			wrong = line_apply(change, line);
 		if (!(*number % 1024))
 			cond_resched();
 	}

@@ -77,7 +77,7 @@ static void grant_grow(struct mm_grant *grant, const struct pflow_sock *entry)
 		keeper_wake(true);
 	} else if (grant_resize(grant, to)) {
 		WRITE_ONCE(grant->retry, (u32)jiffies);	/* the next step need not wait */
-		grant_relieved(grant);
+		grant_note_relieved(grant);
 		grant_grows(grant, to < most);
 	}
 }

@@ -163,7 +163,7 @@ static void grant_relieve(struct mm_grant *grant, void *data)
 	} else if (!size_memory_for(grant->sk, to - grant->size)) {
 		grant_refused(grant, REFUSED_MEMORY);
 	} else {
-		grant_relieved(grant);
+		grant_note_relieved(grant);
 		if (grant_resize(grant, to))
 			grant_grows(grant, to < most);
 	}
@@ -261,11 +261,11 @@ static void grant_tell_grows(struct mm_grant *grant, void *data)
 }
 
 /**
- * room_tell() - tell the table who can still grow
+ * room_tell_table() - tell the table who can still grow
  *
  * Context: worker, may sleep; after room_survey().
  */
-void room_tell(void)
+void room_tell_table(void)
 {
 	struct mm_grant *grant;
 	unsigned int chain, giver;

@@ -31,11 +31,11 @@ static struct hrtimer tick_timer;
 static u64 tick_at_ns;
 
 /**
- * boost_kick() - let the thread have a look
+ * boost_wake() - let the thread have a look
  *
  * Context: any but NMI.
  */
-void boost_kick(void)
+void boost_wake(void)
 {
 	kthread_queue_work(thread, &tick_work);
 }
@@ -43,7 +43,7 @@ void boost_kick(void)
 /* In hard interrupt: a raised thread can keep softirqs, and their timers, waiting. */
 static enum hrtimer_restart boost_on_timer(struct hrtimer *timer)
 {
-	boost_kick();
+	boost_wake();
 	return HRTIMER_NORESTART;
 }
 
@@ -343,7 +343,7 @@ static void boost_tick(struct kthread_work *work)
 	for (i = 0; i < SLOTS; i++) {
 		enum boost_end end;
 
-		if (slot_active(&slots[i]) && slot_boost_ends(&slots[i], &end))
+		if (slot_is_active(&slots[i]) && slot_boost_ends(&slots[i], &end))
 			slot_finish(&slots[i], end);
 	}
 	places_adapt(left < 0);
@@ -365,7 +365,7 @@ static void boost_tick(struct kthread_work *work)
 	ghosts_put();
 	for (i = 0; i < SLOTS; i++) {
 		used += slots[i].state != SLOT_FREE;
-		busy += slot_active(&slots[i]) || slots[i].state == SLOT_OVER ||
+		busy += slot_is_active(&slots[i]) || slots[i].state == SLOT_OVER ||
 			slots[i].asking;
 	}
 	/* A budget fills even if nobody is left, and soon: somebody may wait for it. */
@@ -419,11 +419,11 @@ void boost_teardown(void)
 	raw_spin_lock_irqsave(&slots_lock, irq);
 	stopping = true;
 	raw_spin_unlock_irqrestore(&slots_lock, irq);
-	boost_kick();
+	boost_wake();
 	/* One round ends all there is, or the few that lever_holds() allows, a tick apart. */
 	for (kthread_flush_work(&tick_work); slots_any_over(); kthread_flush_work(&tick_work)) {
 		msleep(TICK_MS);
-		boost_kick();
+		boost_wake();
 	}
 	hrtimer_cancel(&tick_timer);
 	kthread_cancel_work_sync(&tick_work);

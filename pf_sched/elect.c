@@ -108,7 +108,7 @@ static bool thread_is_helped(pid_t pid)
 	unsigned int i;
 
 	for (i = 0; i < SLOTS; i++)
-		if (slot_active(&slots[i]) && slots[i].pid == pid && !slots[i].full_ticks)
+		if (slot_is_active(&slots[i]) && slots[i].pid == pid && !slots[i].full_ticks)
 			return true;
 	return false;
 }
@@ -185,7 +185,7 @@ static int task_may_be_raised(const struct task_struct *task, u8 rank, const str
 		return REFUSED_EXEMPT;
 	if (last && time_before32((u32)jiffies, last->changed + slot_apart(last)))
 		return REFUSED_APART;
-	if (last && trial_vain(last))
+	if (last && trial_is_vain(last))
 		return REFUSED_VAIN;
 	if (elect_outranked(task, rank))
 		return REFUSED_OUTRANKED;
@@ -237,7 +237,7 @@ static void slot_begin_boost(struct slot *slot, struct task_struct *task,
 	slot_mark_socket(slot, true);
 	trace_boost(&slot->boost, slot->rank);
 	slot_counts.elected++;
-	boost_kick();
+	boost_wake();
 }
 
 /* Under RCU. Return: why not, or -1. */

@@ -200,12 +200,12 @@ static struct pflow_probe rows[] = {
 static struct pflow_probes probes = { .owner = THIS_MODULE, .rows = rows };
 
 /**
- * hook_pressure() - look for who fills, or not
+ * hook_note_pressure() - look for who fills, or not
  * @on: a CPU is under pressure or has no time to spare
  *
  * Context: any; told every now and then.
  */
-void hook_pressure(bool on)
+void hook_note_pressure(bool on)
 {
 	WRITE_ONCE(wanted, on);
 }

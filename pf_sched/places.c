@@ -42,7 +42,7 @@ void field_gather(struct field *field, const struct slot *except)
 
 	field->number = 0;
 	for (i = 0; i < SLOTS; i++) {
-		if (!slot_active(&slots[i]) || &slots[i] == except)
+		if (!slot_is_active(&slots[i]) || &slots[i] == except)
 			continue;
 		field->slots[field->number] = &slots[i];
 		field->ranks[field->number++] = slots[i].rank;
@@ -74,7 +74,7 @@ bool place_for(const struct field *field, u8 rank)
 	least = field->slots[who];
 	if (least->state == SLOT_RAISED) {
 		slot_finish(least, END_DISPLACED);
-		boost_kick();
+		boost_wake();
 	}
 	return false;
 }
@@ -122,7 +122,7 @@ unsigned int slot_rr_priority(const struct slot *slot)
 	unsigned int priority = 1, i;
 
 	for (i = 0; i < SLOTS; i++)
-		priority += slot_active(&slots[i]) && slots[i].boost.lever == LEVER_RR &&
+		priority += slot_is_active(&slots[i]) && slots[i].boost.lever == LEVER_RR &&
 			    slots[i].rank < slot->rank;
 	return priority;
 }
