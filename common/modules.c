@@ -2,18 +2,17 @@
 /*
  * The modules that hang on pf_common, and the switch that stops them all.
  *
- * One mutex orders registration and the switch. Who reads what modules tell of themselves holds
- * none, since anybody may read: that is under RCU, and a module is stopped a grace period after it
- * is last shown; so none of its functions runs once it has left. The estimator uses a
- * second mutex when it tells modules of pressure: a holder of the first one may be waiting for the
- * estimator.
+ * One mutex orders registration and the switch. Anybody may read what modules tell of themselves,
+ * so a reader takes no mutex. He reads under RCU. A module is stopped a grace period after it was
+ * last shown, so none of its functions runs once it has left. The estimator uses a second mutex
+ * when it tells modules of pressure: a holder of the first one may be waiting for the estimator.
  *
- * Where an administrator has all probes switched off, who closes, binds and receives is not
- * told any more, and what was decided by it must not stay. So once a second it is found out
- * whether they are called (canary.c). While they are not, the suite stands by: all is detached and
- * undone as if it were switched off.
+ * An administrator may switch off all probes. Then nobody tells who closes, binds and receives, and
+ * what was decided by that must not stay. So it is found out once a second whether probes are
+ * called (canary.c). While they are not, the suite stands by: all is detached and undone as if it
+ * were switched off.
  *
- * Context: process, may sleep; what the estimator tells modules, its thread.
+ * Context: process, may sleep. The estimator's thread, for what it tells modules.
  */
 #include <linux/list.h>
 #include <linux/mutex.h>

@@ -7,8 +7,8 @@
  * kernel's own, as a module cannot add reasons. The socket's drop counter and the
  * UDP counters go up as they would have further on: "ss -m" and nstat keep
  * telling what a receiver lost. A packet that was dropped without looking up
- * its socket is owed to the counter until a packet's socket is looked up again,
- * within a jiffy under load, or somebody reads the table, or the suite stops.
+ * its socket is *owed* to the socket's counter. It is paid when a packet's socket is looked up
+ * again, within a jiffy under load, or when somebody reads the table, or when the suite stops.
  *
  * Context: softirq, RCU read side.
  */

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Meet: was this packet seen before, in another namespace? At the end of a trail (trail.c).
+ * Meet: the end of a trail (trail.c). Was this packet seen before, in another namespace?
  *
- * One that was traced is known by its buffer and its header. It is judged here, and where it has
- * a receiver the trail leads here from now on.
+ * A packet that was traced is known by its buffer and its header. It is judged here. If it has a
+ * receiver, the trail leads here from now on.
  *
  * What the host judged is not judged in the container again. Packets from other containers of this
  * host are not judged while there is a trail. Neither are packets of the loopback.

@@ -4,8 +4,8 @@
  * who asks it waits too. So does a UDP receiver before its buffer is full: its datagrams are read
  * late (judge.c). The harm is the time for which it waits, but at most the time that shedding less
  * important receivers would give back: their own run time, and that part of softirqs which their
- * packets would no longer cost.
- * So who waits for a disk, a peer or a task that computes is not harmed by packets.
+ * packets would no longer cost. So who waits for a disk, a peer or a task that computes is not
+ * harmed by packets.
  *
  * Context: the controllers' tick.
  */

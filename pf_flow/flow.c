@@ -4,15 +4,21 @@
  *
  * A packet passes at once only where nothing of its flow waits and nothing is being continued.
  * So packets of a flow stay in order, also where it begins to wait and where it ends: the last
- * one that waited has been handed on before the next one may pass. Only what is for a real-time
- * receiver passes those that wait, which are others' or came before it was one.
+ * one that waited has been handed on before the next one may pass. There is one exception: what is
+ * for a real-time receiver overtakes what waits. That is for others, or came before its receiver
+ * was a real-time one.
  *
- * What waits has been made the kernel's own for longer than the hook lasts: its route is held
- * (skb_dst_force), it is not shared (ip_rcv() has seen to that) and is on no list. What cannot
- * wait is dropped where there are no tokens: a packet with a socket that a transparent proxy has
- * found, which may not hold it; one that a bridge shows to IP, whose ports may change meanwhile;
- * one whose new connection other packets share; and one whose device is not up. A device that
- * goes was taken down a grace period before it is asked for what waits, so nothing comes later.
+ * What waits must stay valid after the hook has returned. So its route is held (skb_dst_force). It
+ * is not shared, which ip_rcv() has seen to, and it is on no list. Some packets cannot wait, and
+ * are dropped where there are no tokens:
+ *
+ *  - one with a socket that a transparent proxy has found, as the packet may not hold that socket;
+ *  - one that a bridge shows to IP, as the bridge's ports may change meanwhile;
+ *  - one whose new connection other packets share;
+ *  - one whose device is not up.
+ *
+ * A device that goes was taken down a grace period before what waits for it is dropped, so nothing
+ * comes later.
  *
  * Context: softirqs off, RCU read side, unless said otherwise.
  */

@@ -4,9 +4,9 @@
  * from who is less important.
  *
  * It first looks once at all: what each rank could give, and who waits. Then those who wait are
- * served, the most important first, with what there is, then with what the less important ones do
- * not use, then with what their UDP buffers do use. Nobody takes from an equal, so nothing swings
- * between two. In the end the table is told who can still grow.
+ * served, the most important first. They get what is free, then what less important ones do not
+ * use, then what UDP buffers of less important ones do use. Nobody takes from an equal, so nothing
+ * swings between two. In the end the table is told who can still grow.
  *
  * Context: worker, may sleep; what changes one grant, under its locks (walk.c).
  */

@@ -7,11 +7,11 @@
  * the very wakeup it is for. No run-queue lock is held, so the scheduler may be
  * called. The function serves sockets of all families; ours are looked for first.
  *
- * From 6.3 that function has a tracepoint; before, ftrace calls at its entry, or a kprobe
- * where that cannot be. It is passed by each packet that is delivered. So the hook stays attached.
- * While no CPU is under pressure or busy it only reads a flag. A second tracepoint runs where a
- * full socket drops a packet. It also finds a thread that runs too little for another packet to be
- * queued. It costs nothing while no packet is dropped.
+ * From 6.3 on that function has a tracepoint. Before, ftrace calls us at its entry, or a kprobe
+ * does. Each packet that is delivered passes it, so the hook stays attached. While no CPU is under
+ * pressure or busy it only reads a flag. A second tracepoint runs where a full socket drops a
+ * packet. It finds a thread, too, that runs so little that no packet can be queued any more. It
+ * costs nothing while no packet is dropped.
  *
  * Context: softirq, or process, with softirqs off or, of TCP, on; preemption may be on. The
  * caller holds the socket, or has it under RCU.
