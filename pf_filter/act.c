@@ -16,8 +16,8 @@
 #include "filter.h"
 
 /*
- * Each cause counts what is its own, and for that alone the functions below are not the
- * same to the compiler, which else would make one of two.
+ * Each function below counts its own cause. That also keeps the compiler from making one of two
+ * that are otherwise the same.
  */
 static __always_inline void packet_drop_as(struct filter_packet *packet, enum pflow_drop cause,
 					   enum skb_drop_reason reason)

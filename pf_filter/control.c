@@ -116,7 +116,7 @@ static unsigned int entry_run_cpu(const struct pflow_sock *entry)
 static void filter_control_note_harm(struct pflow_sock *entry, u16 level, unsigned int packets)
 {
 	WRITE_ONCE(entry->lost, READ_ONCE(entry->lost) + packets);
-	/* All are counted. To look whether that is known already is enough once a jiffy. */
+	/* Each loss is counted. Once a jiffy is enough to enter who loses. */
 	if (READ_ONCE(entry->lost_noted) == (u8)jiffies)
 		return;
 	WRITE_ONCE(entry->lost_noted, (u8)jiffies);
@@ -164,7 +164,7 @@ static enum filter_outcome filter_control_judge(const struct pflow_sock *entry, 
 		there = per_cpu_ptr(controls, cpu);
 		level_note_packet(&there->levels[level], READ_ONCE(entry->rate));
 	}
-	/* It may be taken off meanwhile, plainly: then the next packet starts it. */
+	/* The timer may end meanwhile, unseen by a plain look: then the next packet starts it. */
 	if (unlikely(!data_race(timer_pending(&tick))))
 		mod_timer(&tick, jiffies + TICK_SOON);
 

@@ -125,7 +125,7 @@ static enum filter_outcome packet_judge_socket(const struct filter_packet *packe
 	if (packet->full && !packet->loopback && entry_is_receiving(entry))
 		filter_control_note_harm(entry, level, packet->packets);
 	if (!packet->full) {
-		/* A frame that is shorter than what its flow was told by: the hook will know. */
+		/* A frame shorter than the packet that its flow is known by: the hook will know. */
 		if (unlikely(packet->truesize > packet->least) && !packet->skb &&
 		    !sock_room_left(packet->sk, packet->truesize))
 			return FILTER_PASS_UNTRACKED;
