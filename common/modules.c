@@ -38,10 +38,10 @@ static void suite_check_probes(struct work_struct *work);
 static DECLARE_DELAYED_WORK(check_work, suite_check_probes);
 
 /*
- * To be called when no module runs any more: from then on nothing is dropped, so what
- * sockets are owed is final. A scan meets every socket that is open and pays, and only
- * then go the entries that know the debts. It needs no probe and no worker, and may enter
- * sockets anew, which go with the rest.
+ * To be called when no module runs any more. From then on nothing is dropped, so what sockets are
+ * owed (pf_filter/act.c) is final. First a scan meets every open socket and pays. Then the entries
+ * go, which know the debts. The scan needs no probe and no worker. It may enter sockets anew, which
+ * go with the rest.
  */
 static void table_empty(void)
 {
@@ -66,9 +66,9 @@ static int suite_start_module(struct pflow_module *module)
 }
 
 /*
- * The mutex does not order what a probe tells, or what the table or a reader asks. A grace period
- * does: after it nobody is in the module's function, or finds it, so what that needs may go, and
- * its text later.
+ * Probes, the table and readers call the module's functions without the mutex. So a grace period is
+ * waited for: after it nobody is in these functions, or finds them. So what they need may go, and
+ * their text later.
  */
 static void suite_stop_module(struct pflow_module *module)
 {

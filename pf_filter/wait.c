@@ -56,8 +56,9 @@ static u32 receivers_run(u8 rank)
 }
 
 /*
- * What shedding all below a level would still give back, 0..65536. Before shedding begins a few
- * packets are none: beside a few of a bulk transfer, of 64 KiB each, they would seem to cost much.
+ * What shedding all below a level would still give back, 0..65536. Before shedding begins, a few
+ * packets count as none: beside a few large ones of a bulk transfer, of 64 KiB each, they would
+ * seem to cost much.
  */
 static u32 shedding_would_save(const struct usage *usage, const struct order *order, u16 level,
 			       bool begun)

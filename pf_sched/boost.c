@@ -223,8 +223,9 @@ static void slot_await_answer(struct slot *slot, u32 elapsed_us)
 }
 
 /*
- * Who is raised may have changed, and with it the degree of who still is. A session's
- * was told to a program, and stays. Rank and lever change in this thread alone.
+ * Others may have been raised or not be raised any more. Then those who still are raised get
+ * another degree. That of a session was told to a program, and stays. Rank and lever change in this
+ * thread alone.
  */
 static void slot_reorder(struct slot *slot)
 {
@@ -283,11 +284,11 @@ static void slot_restore(struct slot *slot)
 	enum boost_lever lever = slot->boost.lever;
 	unsigned long irq;
 
-	/* One that still exits is restored, a dead one has left its class already. */
+	/* A thread that is about to exit is restored. A dead one has left its class already. */
 	if (lever != LEVERS && !READ_ONCE(slot->boost.task->exit_state))
 		lever_restore(&slot->boost);
 	slot_mark_socket(slot, false);
-	/* One that was never raised, or ended for another reason meanwhile, is not asked about. */
+	/* If it was never raised, or ended for another reason meanwhile, nothing is to be asked. */
 	slot->asking = slot->asking && slot->end == END_TRIAL;
 	if (!slot->asking)
 		sock_put(slot->sk);

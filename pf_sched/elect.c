@@ -156,8 +156,9 @@ bool elect_outranked(const struct task_struct *task, u8 rank)
 }
 
 /*
- * One that did not run although raised waits for something else than its turn. From a lever
- * that was not enough to the next is one change.
+ * For how long a thread is left alone after its last boost. One that did not run although it was
+ * raised waits for something else than its turn. A lever that was not enough and the next one are
+ * one change.
  */
 static u32 slot_apart(const struct slot *last)
 {
@@ -190,8 +191,9 @@ static int task_may_be_raised(const struct task_struct *task, u8 rank, const str
 	if (elect_outranked(task, rank))
 		return REFUSED_OUTRANKED;
 	/*
-	 * Whose boost ended as the budget was spent waits for a tenth of it. It may have gone to
-	 * another CPU meanwhile; raised, it would go back at once to that one.
+	 * A thread whose boost ended because the budget was spent waits for a tenth of it, on the
+	 * CPU where it was spent. The thread may be on another one now, but when it is raised it
+	 * would go back to that CPU at once.
 	 */
 	if (capped)
 		left = min(left, share_left(last->spent_cpu));

@@ -44,9 +44,9 @@ static DEFINE_PER_CPU(u64, below);
 static bool wanted __read_mostly;
 
 /*
- * Not all that a UDP socket is charged waits for the process. What TCP lets its peer
- * send is less than its buffer, and when that is used up the peer has to stop: so of TCP
- * the bytes in order are held against these and what may still come.
+ * How much waits for the process, and of how much. Not all that a UDP socket is charged waits. TCP
+ * lets its peer send less than its buffer, and the peer has to stop when that is used up. So of TCP
+ * the bytes in order wait, and its size is those bytes and what may still come.
  */
 static u32 sock_waiting(const struct sock *sk, u32 *size)
 {
@@ -112,10 +112,10 @@ static struct asked *hook_asked_at(const struct sock *sk)
 }
 
 /*
- * Of a socket's packets one a jiffy speaks for all that one CPU delivers, and fewer where a boost
- * was refused: under overload what each of them takes is taken from the receivers. Whoever is
- * migrated between two of these words asks once too often, or a little late. What is of weeks ago,
- * when jiffies were about the same, says nothing.
+ * One packet of a socket in each jiffy speaks for all that one CPU delivers to it, and fewer where
+ * a boost was refused: under overload the time for each look is taken from the receivers. Whoever
+ * is migrated between two of these words asks once too often, or a little late. A word of weeks
+ * ago, when jiffies were about the same, says nothing.
  */
 static bool hook_asked_lately(const struct sock *sk)
 {
