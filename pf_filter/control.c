@@ -189,8 +189,8 @@ static u32 clock_step_us(s64 us, u32 most)
 }
 
 /*
- * Those for whom this CPU sheds may have gone to another one, where nobody need be shed for them.
- * A receiver that loses packets here, but whose thread is not known, is taken to be here still.
+ * Does this CPU shed for nobody? Those for whom it did may have gone to another CPU. A receiver
+ * that loses packets here, but whose thread is not known, is taken to be here still.
  */
 static bool control_is_for_nobody(const struct control *control, int cpu)
 {
@@ -268,8 +268,9 @@ static void control_take_usage(struct usage *usage, struct control *control,
 }
 
 /*
- * What each level keeps. A packet costs what softirqs take for one and what its receivers
- * run for one; who has few packets tells nothing, and is taken to cost what it cost before.
+ * Set the floor of each level in use (pflow_floor()). A packet costs what softirqs take for one,
+ * and what its receivers run for one. A level with few packets tells nothing, and is taken to cost
+ * what it cost before.
  */
 static void control_set_floors(struct control *control, const struct pflow_load *load,
 			       const struct order *order, const struct usage *usage, u32 elapsed_us)

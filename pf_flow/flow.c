@@ -334,8 +334,9 @@ static struct sk_buff *flow_dequeue(struct flow *flow, u64 now)
 /*
  * The lock is given up meanwhile.
  *
- * The device of the packet may be going, which drops all that waits for it. This packet does not
- * wait any more. But a device goes a grace period later, and we are in RCU's read side.
+ * The device of the packet may be going, and then all that waits for it is dropped. This packet
+ * does not wait any more, so it is not dropped. But its device stays, because it goes a grace
+ * period later, and we are in RCU's read side.
  */
 static void flow_continue_first(struct flow *flow, u64 now)
 {

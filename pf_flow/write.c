@@ -230,8 +230,8 @@ static bool flows_go_and_wait(const struct list_head *flows)
 }
 
 /*
- * What waits in a flow that goes leaves in order, and before anything that comes later: for a
- * moment while that is still put behind it, then while that is dropped.
+ * What waits in a flow that goes leaves in order, and before anything that comes later. For a
+ * moment what comes later is still put behind it. After that it is dropped until all have left.
  */
 static void flows_let_go(const struct list_head *flows)
 {

@@ -170,8 +170,8 @@ static void grant_relieve(struct mm_grant *grant, void *data)
 }
 
 /*
- * Make room for one, of what less important ones do not use or, where that is too little,
- * use. Return: whether it had to be looked for.
+ * Make room for one grant: of what less important ones do not use, then of what they use. Return:
+ * whether it had to be looked for.
  */
 static bool room_look_for(const struct mm_grant *grant)
 {
