@@ -133,8 +133,8 @@ demo: ## show what the modules do, as table and picture, in 4 to 6 minutes (KERN
 	@tests/experiments/demo --kernel $(or $(KERNEL),6.12) --tool $(TOOL)
 	@echo "demo: done in $$(($$(date +%s) - $(BEGIN))) s, all told"
 
-test: modules ## run the quick set of tests, in about 35 minutes (KERNELS= for other kernels or one, PYTEST= for its options)
-	@echo "test: about 35 minutes on two processors without KVM; make test-full takes hours"
+test: modules ## run the quick set of tests, in about 40 minutes (KERNELS= for other kernels or one, PYTEST= for its options)
+	@echo "test: about 40 minutes on two processors without KVM; make test-full takes hours"
 	tests/quick "$(KERNELS)" $(PYTEST)
 
 test-full: modules ## run all tests, in some hours (KERNELS=, PYTEST=)

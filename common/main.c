@@ -38,7 +38,7 @@ table:
 static void __exit pf_common_exit(void)
 {
 	pflow_enable(0);
-	/* Waits for who is reading the files. Until they are gone it can be switched on again. */
+	/* Waits for readers of the files. Until the files are gone all can be switched on again. */
 	pflow_proc_teardown();
 	pflow_modules_teardown();
 	pflow_table_teardown();

@@ -2,18 +2,17 @@
 /*
  * The modules that hang on pf_common, and the switch that stops them all.
  *
- * One mutex orders registration and the switch. Who reads what modules tell of themselves holds
- * none, since anybody may read: that is under RCU, and a module is stopped a grace period after it
- * is last shown; so none of its functions runs once it has left. The estimator uses a
- * second mutex when it tells modules of pressure: a holder of the first one may be waiting for the
- * estimator.
+ * One mutex orders registration and the switch. Anybody may read what modules tell of themselves,
+ * so a reader takes no mutex. He reads under RCU. A module is stopped a grace period after it was
+ * last shown, so none of its functions runs once it has left. The estimator uses a second mutex
+ * when it tells modules of pressure: a holder of the first one may be waiting for the estimator.
  *
- * Where an administrator has all probes switched off, who closes, binds and receives is not
- * told any more, and what was decided by it must not stay. So once a second it is found out
- * whether they are called (canary.c). While they are not, the suite stands by: all is detached and
- * undone as if it were switched off.
+ * An administrator may switch off all probes. Then nobody tells who closes, binds and receives, and
+ * what was decided by that must not stay. So it is found out once a second whether probes are
+ * called (canary.c). While they are not, the suite stands by: all is detached and undone as if it
+ * were switched off.
  *
- * Context: process, may sleep; what the estimator tells modules, its thread.
+ * Context: process, may sleep. The estimator's thread, for what it tells modules.
  */
 #include <linux/list.h>
 #include <linux/mutex.h>
@@ -41,10 +40,10 @@ static void suite_check_probes(struct work_struct *work);
 static DECLARE_DELAYED_WORK(check_work, suite_check_probes);
 
 /*
- * To be called when no module runs any more: from then on nothing is dropped, so what
- * sockets are owed is final. A scan meets every socket that is open and pays, and only
- * then go the entries that know the debts. It needs no probe and no worker, and may enter
- * sockets anew, which go with the rest.
+ * To be called when no module runs any more. From then on nothing is dropped, so what sockets are
+ * owed (pf_filter/act.c) is final. First a scan meets every open socket and pays. Then the entries
+ * go, which know the debts. The scan needs no probe and no worker. It may enter sockets anew, which
+ * go with the rest.
  */
 static void table_empty(void)
 {
@@ -69,9 +68,9 @@ static int suite_start_module(struct pflow_module *module)
 }
 
 /*
- * The mutex does not order what a probe tells, or what the table or a reader asks. A grace period
- * does: after it nobody is in the module's function, or finds it, so what that needs may go, and
- * its text later.
+ * Probes, the table and readers call the module's functions without the mutex. So a grace period is
+ * waited for: after it nobody is in these functions, or finds them. So what they need may go, and
+ * their text later.
  */
 static void suite_stop_module(struct pflow_module *module)
 {

@@ -7,8 +7,8 @@
  * kernel's own, as a module cannot add reasons. The socket's drop counter and the
  * UDP counters go up as they would have further on: "ss -m" and nstat keep
  * telling what a receiver lost. A packet that was dropped without looking up
- * its socket is owed to the counter until a packet's socket is looked up again,
- * within a jiffy under load, or somebody reads the table, or the suite stops.
+ * its socket is *owed* to the socket's counter. It is paid when a packet's socket is looked up
+ * again, within a jiffy under load, or when somebody reads the table, or when the suite stops.
  *
  * Context: softirq, RCU read side.
  */
@@ -16,8 +16,8 @@
 #include "filter.h"
 
 /*
- * Each cause counts what is its own, and for that alone the functions below are not the
- * same to the compiler, which else would make one of two.
+ * Each function below counts its own cause. That also keeps the compiler from making one of two
+ * that are otherwise the same.
  */
 static __always_inline void packet_drop_as(struct filter_packet *packet, enum pflow_drop cause,
 					   enum skb_drop_reason reason)

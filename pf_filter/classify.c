@@ -113,8 +113,8 @@ static enum filter_outcome packet_parse4(struct filter_packet *packet)
 }
 
 /*
- * No route leads here for it, whose the address is or not: dropped later, and by no socket.
- * Whether one leads back to where it says that it comes from (rp_filter) is not asked here.
+ * No route leads here for this packet, though its address may be ours. It is dropped later, and by
+ * no socket. It is not asked here whether a route leads back to its source (rp_filter).
  */
 static bool packet_is_martian(const struct filter_packet *packet, const struct iphdr *iph)
 {
@@ -206,10 +206,10 @@ static bool group_member_is_known(const struct filter_packet *packet,
 }
 
 /*
- * A BPF program picks the receiver later, by means unknown here, or the source does, which may
- * not be known yet: the most important member stands for all, and only if all are full is the
- * packet sure to be dropped. The array only grows in place; its members are freed after a grace
- * period.
+ * Of a group, either a BPF program picks the receiver later, by means unknown here, or the source
+ * decides, which may not be known yet. So the most important member stands for all, and the packet
+ * is sure to be dropped only if all are full. The array only grows in place. Its members are freed
+ * after a grace period.
  *
  * Anybody may make a group of thousands. Of a large one a few members are looked at, in each jiffy
  * others, so that no packet costs more.
@@ -282,11 +282,10 @@ static bool hooked_at(const struct nf_hook_entries *entries, int priority)
 }
 
 /*
- * IPVS takes the packets of its services at LOCAL_IN, after this hook: they are for an
- * address of this host, and for none of its sockets. It is hooked there, at this
- * priority in both families, only while the namespace has services; which packets are
- * for them, it alone knows. net->ipvs tells that the module is there, no more: what it
- * points to is freed without a grace period.
+ * IPVS takes the packets of its services at LOCAL_IN, after this hook. They are for an address of
+ * this host, and for none of its sockets. Which packets they are, IPVS alone knows. It is hooked
+ * there, at this priority in both families, only while the namespace has services. net->ipvs tells
+ * no more than that the module is there: what it points to is freed without a grace period.
  */
 static bool ipvs_serves(const struct nf_hook_state *state)
 {

@@ -116,7 +116,7 @@ static unsigned int entry_run_cpu(const struct pflow_sock *entry)
 static void filter_control_note_harm(struct pflow_sock *entry, u16 level, unsigned int packets)
 {
 	WRITE_ONCE(entry->lost, READ_ONCE(entry->lost) + packets);
-	/* All are counted. To look whether that is known already is enough once a jiffy. */
+	/* Each loss is counted. Once a jiffy is enough to enter who loses. */
 	if (READ_ONCE(entry->lost_noted) == (u8)jiffies)
 		return;
 	WRITE_ONCE(entry->lost_noted, (u8)jiffies);
@@ -164,7 +164,7 @@ static enum filter_outcome filter_control_judge(const struct pflow_sock *entry, 
 		there = per_cpu_ptr(controls, cpu);
 		level_note_packet(&there->levels[level], READ_ONCE(entry->rate));
 	}
-	/* It may be taken off meanwhile, plainly: then the next packet starts it. */
+	/* The timer may end meanwhile, unseen by a plain look: then the next packet starts it. */
 	if (unlikely(!data_race(timer_pending(&tick))))
 		mod_timer(&tick, jiffies + TICK_SOON);
 
@@ -189,8 +189,8 @@ static u32 clock_step_us(s64 us, u32 most)
 }
 
 /*
- * Those for whom this CPU sheds may have gone to another one, where nobody need be shed for them.
- * A receiver that loses packets here, but whose thread is not known, is taken to be here still.
+ * Does this CPU shed for nobody? Those for whom it did may have gone to another CPU. A receiver
+ * that loses packets here, but whose thread is not known, is taken to be here still.
  */
 static bool control_is_for_nobody(const struct control *control, int cpu)
 {
@@ -275,8 +275,9 @@ static void control_take_usage(struct usage *usage, struct control *control,
 }
 
 /*
- * What each level keeps. A packet costs what softirqs take for one and what its receivers
- * run for one; who has few packets tells nothing, and is taken to cost what it cost before.
+ * Set the floor of each level in use (pflow_floor()). A packet costs what softirqs take for one,
+ * and what its receivers run for one. A level with few packets tells nothing, and is taken to cost
+ * what it cost before.
  */
 static void control_set_floors(struct control *control, const struct pflow_load *load,
 			       const struct order *order, const struct usage *usage, u32 elapsed_us)

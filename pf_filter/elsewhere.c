@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
  * Harm elsewhere. On one CPU a receiver is shed for a more important one, or waits although all
- * below it are shed; on another CPU a less important one is served. The scheduler knows nothing of
- * that. So the first counts as harmed on the other CPU, if it may run there. To shed the less
- * important one lets that CPU idle, and to an idle CPU a receiver goes when it wakes
- * (common/threads/place.c). As long as it idles nobody counts as harmed there. So if none goes, the
- * less important one is served again.
+ * below it are shed. On another CPU a less important one is served. The scheduler knows nothing of
+ * that. So the first receiver counts as harmed on the other CPU, if it may run there. If the less
+ * important one is shed, the other CPU idles, and a receiver that wakes goes to an idle CPU
+ * (common/threads/place.c). While that CPU idles nobody counts as harmed there. So if no receiver
+ * goes there, the less important one is served again.
  *
  * The harm is what the receiver lacks, but at most the time that shedding those below it would
  * give back, as for one that waits (wait.c).

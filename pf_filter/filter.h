@@ -50,18 +50,18 @@ enum filter_group {
  * @net: the namespace it is in
  * @home: the namespace of its receiver, where known; this or another
  * @home_iif: device by which it comes to another
- * @epoch: trails_epoch before that was looked for
- * @routes: what the routes of both were known by then, where @home is another
+ * @epoch: trails_epoch before @home was looked for
+ * @routes: the numbers by which the routes of both were known then, where @home is another
  * @sk: the receiving socket, held by RCU; NULL if only @entry is known
  * @entry: its entry in the shared table
  * @packets: how many the buffer carries
  * @length: of the datagram, its header included
  * @truesize: what it takes of a receiver's buffer, if it is received, or about so much
- * @least: no more than that
+ * @least: it takes no less than this
  * @group: enum filter_group; @entry and @sk are its most important member's
  * @lasting: @entry depends on nothing but the flow
  * @ranked: B1 has let it through already
- * @unsourced: it may be another source that its socket sees
+ * @unsourced: its socket may see another source than the one here
  * @full: the socket would drop it
  * @tos: of IPv4, where there is no buffer yet
  * @v4: came by IPv4

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Follow: where does what this host forwards end? At the beginning of a trail (trail.c).
+ * Follow: the beginning of a trail (trail.c). In which namespace does what this host forwards end?
  *
  * A trail is not begun where rules choose the route, or where it has several paths, and not
- * where the source or the destination is translated further on. Others of the same destination may
- * have begun one then. It is followed, unless a socket may be connected to that source.
+ * where the source or the destination is translated further on. But other packets of the same
+ * destination may have begun one. It is followed, unless a socket may be connected to that source.
  *
  * Every %CONFIRM_EVERY another packet is traced; where it arrives elsewhere, the trail leads there,
  * and %TRAIL_LASTS after the last one that arrived it ends. A packet that a later filter drops is
@@ -86,7 +86,7 @@ static void trail_trace(struct trail *trail, const struct filter_packet *packet)
 	lockdep_assert_held(&trail->lock);
 	*tag = packet_tag(packet);
 	tag->hops--;
-	trails_awaited();
+	trails_announce();
 }
 
 static enum filter_outcome trail_follow(struct trail *trail, struct filter_packet *packet)

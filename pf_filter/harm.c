@@ -61,8 +61,8 @@ static void harm_note_lack(u16 level, u32 share)
 }
 
 /*
- * One above the cut waits here. Are all below it shed? Then only softirqs are left to wait for,
- * or tasks that receive nothing; those do not count.
+ * A receiver above the cut waits here. If all below it are shed, it waits for softirqs, or for
+ * tasks that receive nothing; the latter do not count. Return: whether all below it are shed.
  */
 static bool harm_note_wait(const struct usage *usage, const struct order *order,
 			   struct pflow_cut cut, u16 level, u32 wait)
@@ -75,8 +75,8 @@ static bool harm_note_wait(const struct usage *usage, const struct order *order,
 }
 
 /*
- * Those on which the cut stands, or below it, are shed, not harmed; and where nobody is below
- * a receiver nothing can be done for it.
+ * A receiver on the cut, or below it, is shed, not harmed. If nobody is below a receiver, nothing
+ * can be done for it.
  */
 static bool harm_can_be_helped(const struct order *order, struct pflow_cut cut, u16 level)
 {
@@ -84,8 +84,9 @@ static bool harm_can_be_helped(const struct order *order, struct pflow_cut cut, 
 }
 
 /*
- * Of those that are harmed the most important counts, not who loses most: whatever is shed for
- * the latter may be too little for the former, who must not be left waiting.
+ * The most important of the harmed receivers counts, not the one that loses most. What is shed for
+ * a less important one may be too little for the most important one, which must not be left
+ * waiting.
  */
 static void harm_keep_worst(struct harm *worst, u32 share, u16 level, enum filter_outcome cause)
 {

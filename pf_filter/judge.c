@@ -11,10 +11,12 @@
  * pf_mm can still grow the buffer. Nothing is latched: the same comparison that the
  * kernel makes at the end of the path is made here.
  *
- * B1 does not need the socket. B2 does not need it either if the receiver was recalled
- * and the packets let through since the last look surely fit. What the receiver reads
- * meanwhile only makes more room. Of a group with a program no packet is sure to be dropped as long
- * as its most important member has room, so the same holds there; B2 leaves large groups alone.
+ * B1 does not need the socket. B2 does not need it either where the flow's receiver is remembered
+ * (recall.c) and the packets let through since the last look surely fit. What the receiver reads
+ * meanwhile only makes more room.
+ *
+ * Where a program picks one socket of a group, no packet is sure to be dropped as long as the most
+ * important member has room. So the same holds there. B2 leaves large groups alone.
  *
  * Context: softirq, RCU read side.
  */
@@ -123,7 +125,7 @@ static enum filter_outcome packet_judge_socket(const struct filter_packet *packe
 	if (packet->full && !packet->loopback && entry_is_receiving(entry))
 		filter_control_note_harm(entry, level, packet->packets);
 	if (!packet->full) {
-		/* A frame that is shorter than what its flow was told by: the hook will know. */
+		/* A frame shorter than the packet that its flow is known by: the hook will know. */
 		if (unlikely(packet->truesize > packet->least) && !packet->skb &&
 		    !sock_room_left(packet->sk, packet->truesize))
 			return FILTER_PASS_UNTRACKED;

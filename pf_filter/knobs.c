@@ -21,7 +21,7 @@ struct pflow_knob filter_knobs[FILTER_KNOBS] = {
 	[FILTER_KNOB_SHED] = {
 		.name = "shed", .unit = "rank or full", .choices = sheds,
 		.help =
-		"full sheds nobody for the sake of others: dropped early is only what a full socket would drop anyway",
+		"full sheds nobody for the sake of others: only what a full socket would drop anyway is dropped early",
 	},
 	[FILTER_KNOB_FLOOR] = {
 		.name = "floor", .unit = "packets/s",
@@ -33,7 +33,7 @@ struct pflow_knob filter_knobs[FILTER_KNOBS] = {
 		.name = "floor_share", .unit = "percent",
 		.max = 100, .fallback = 0, .value = 0,
 		.help =
-		"of the CPU that its nice level gives it among all receivers there, so much a receiver gets at least; 0 leaves it at floor",
+		"a receiver gets at least this part of the CPU share that its nice level gives it among all receivers there; 0 leaves it at floor",
 	},
 	[FILTER_KNOB_EXEMPT] = {
 		.name = "exempt", .unit = "ports, e.g. 68,5060-5069,from:53; or none",

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Meet: was this packet seen before, in another namespace? At the end of a trail (trail.c).
+ * Meet: the end of a trail (trail.c). Was this packet seen before, in another namespace?
  *
- * One that was traced is known by its buffer and its header. It is judged here, and where it has
- * a receiver the trail leads here from now on. Two things might lead a trail astray, and be brought
- * about by a stranger:
+ * A packet that was traced is known by its buffer and its header. It is judged here. If it has a
+ * receiver, the trail leads here from now on. Two things might lead a trail astray, and a stranger
+ * may bring them about:
  *
  *  - A traced packet that is lost on its way leaves its buffer to another packet, perhaps to one
  *    with the same header that somebody sends to himself. So packets of the loopback confirm no
@@ -143,7 +143,7 @@ static noinline void filter_confirm_trail(const struct filter_packet *packet)
 	trail->ethernet = skb->dev->type == ARPHRD_ETHER && skb_mac_header_was_set(skb);
 	if (trail->ethernet)
 		ether_addr_copy(trail->hardware, eth_hdr(skb)->h_dest);
-	trails_awaited();
+	trails_announce();
 out:
 	spin_unlock(&trail->lock);
 }

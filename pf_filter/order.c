@@ -135,8 +135,9 @@ static u32 order_passed_below(const struct order *order, u16 level)
 }
 
 /*
- * Where shedding for those of a level ends: below all of their rank. One that is elected now
- * is not in a moment, and must not be shed for what it had itself; nor are its equals.
+ * Where shedding for receivers of a level ends: below all of their rank. A receiver that is elected
+ * now is not elected any more in a moment. It must not be shed then for what it was before, and
+ * neither must its equals.
  */
 static u16 level_beneath(u16 level)
 {

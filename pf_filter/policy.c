@@ -273,9 +273,9 @@ bool pflow_worth(u64 dropped, u64 passed)
 }
 
 /**
- * pflow_floor() - what a receiver may have however unimportant it is
- * @floor: packets/s that everybody may have
- * @percent: it may also have this percentage of its share by weight
+ * pflow_floor() - the floor: what a receiver keeps however unimportant it is
+ * @floor: packets/s that everybody keeps (filter/floor)
+ * @percent: it also keeps this percentage of its share by weight (filter/floor_share)
  * @weight: its own
  * @weights: of all receivers on the CPU together
  * @packet_ns: what a packet of it costs the CPU, its own work included; 0: not known
@@ -299,7 +299,7 @@ u32 pflow_floor(u32 floor, u32 percent, u32 weight, u32 weights, u32 packet_ns)
  * @share: 0..65536, from pflow_cut_share()
  * @rate: what the receiver is sent, packets/s
  * @top_rate: what the busiest receiver of its level is sent, packets/s
- * @floor: packets/s that everybody may have
+ * @floor: of its level, packets/s, from pflow_floor()
  *
  * Within a level the water falls from the top: the busiest receiver is cut by
  * @share, and whoever is sent less than what that leaves it is not cut at all. It is rounded

@@ -74,8 +74,8 @@ static u32 queue_harm(struct queue *queue, const struct usage *usage, const stru
 }
 
 /*
- * Whose packets a queue loses nobody knows either, so the most important receiver's that is
- * served counts. Shedding begins with an overload that lasts; once begun, it answers at once.
+ * Nobody knows whose packets a queue loses. So the most important receiver that is served counts as
+ * harmed. Shedding begins with an overload that lasts. Once it has begun, it answers at once.
  */
 static void harm_weigh_queue(struct harm *worst, struct queue *queue, const struct usage *usage,
 			     const struct order *order, struct pflow_cut cut, u16 served,

@@ -174,7 +174,7 @@ static u32 packet_key(const struct filter_packet *packet)
 	return jhash2((const u32 *)&ipv6_hdr(skb)->daddr, 4, trails_seed ^ port);
 }
 
-static struct trail *trail_set(u32 key)
+static struct trail *trail_slots_of(u32 key)
 {
 	return &trails[(key >> (32 - TRAIL_SETS_BITS)) * TRAIL_WAYS];
 }
@@ -183,7 +183,7 @@ static struct trail *trail_set(u32 key)
 static struct trail *trail_find(const struct filter_packet *packet)
 {
 	u32 key = packet_key(packet);
-	struct trail *set = trail_set(key);
+	struct trail *set = trail_slots_of(key);
 	unsigned int i;
 
 	for (i = 0; i < TRAIL_WAYS; i++)
@@ -229,7 +229,7 @@ static bool trail_gives_way(unsigned int *way)
  */
 static struct trail *trail_find_or_take(const struct filter_packet *packet)
 {
-	struct trail *trail = trail_find(packet), *set = trail_set(packet_key(packet));
+	struct trail *trail = trail_find(packet), *set = trail_slots_of(packet_key(packet));
 	unsigned int i;
 
 	if (trail) {
@@ -296,14 +296,14 @@ static bool tag_same(const struct tag *one, const struct tag *other)
 }
 
 /* Whoever ends trails must see this one before the packet is on its way. */
-static void trails_awaited(void)
+static void trails_announce(void)
 {
 	WRITE_ONCE(trails_until, (u32)jiffies + TRAIL_LASTS);
 	smp_mb();	/* pairs with trails_any() */
 }
 
 /* What was remembered of a trail for the rest of the jiffy is not to be followed any more. */
-static void trails_changed(void)
+static void trails_renew_epoch(void)
 {
 	/* Of two at once one may be lost: it is another number than before. */
 	WRITE_ONCE(trails_epoch, READ_ONCE(trails_epoch) + 1);
@@ -312,7 +312,7 @@ static void trails_changed(void)
 /* Events end trails, of which there mostly are none. */
 static bool trails_any(void)
 {
-	smp_mb();	/* pairs with trails_awaited() */
+	smp_mb();	/* pairs with trails_announce() */
 	return pflow_ahead(READ_ONCE(trails_until), TRAIL_LASTS);
 }
 
@@ -334,13 +334,13 @@ void filter_trails_forget_net(const struct net *net)
 		}
 		spin_unlock_bh(&trail->lock);
 	}
-	trails_changed();
+	trails_renew_epoch();
 }
 
 /*
  * Is this trail one that may have moved? Anybody can have neighbours and bridges tell of moves, as
  * often as he likes, so its lock is not taken to find out. Whoever begins a trail meanwhile has
- * written all of this before the packet that it traces goes on (trails_awaited()): what is not seen
+ * written all of this before the packet that it traces goes on (trails_announce()): what is not seen
  * here yet goes to where the address is now.
  */
 static bool trail_may_be_moved(const struct trail *trail, const struct net *net,
@@ -390,7 +390,7 @@ void filter_trails_moved(const struct net *net, const struct in6_addr *local, co
 		spin_unlock_bh(&trail->lock);
 	}
 	if (any)
-		trails_changed();
+		trails_renew_epoch();
 }
 
 /* Before any packet is looked at. */

@@ -4,8 +4,8 @@
  * who asks it waits too. So does a UDP receiver before its buffer is full: its datagrams are read
  * late (judge.c). The harm is the time for which it waits, but at most the time that shedding less
  * important receivers would give back: their own run time, and that part of softirqs which their
- * packets would no longer cost.
- * So who waits for a disk, a peer or a task that computes is not harmed by packets.
+ * packets would no longer cost. So who waits for a disk, a peer or a task that computes is not
+ * harmed by packets.
  *
  * Context: the controllers' tick.
  */
@@ -56,8 +56,9 @@ static u32 receivers_run(u8 rank)
 }
 
 /*
- * What shedding all below a level would still give back, 0..65536. Before shedding begins a few
- * packets are none: beside a few of a bulk transfer, of 64 KiB each, they would seem to cost much.
+ * What shedding all below a level would still give back, 0..65536. Before shedding begins, a few
+ * packets count as none: beside a few large ones of a bulk transfer, of 64 KiB each, they would
+ * seem to cost much.
  */
 static u32 shedding_would_save(const struct usage *usage, const struct order *order, u16 level,
 			       bool begun)

@@ -4,15 +4,21 @@
  *
  * A packet passes at once only where nothing of its flow waits and nothing is being continued.
  * So packets of a flow stay in order, also where it begins to wait and where it ends: the last
- * one that waited has been handed on before the next one may pass. Only what is for a real-time
- * receiver passes those that wait, which are others' or came before it was one.
+ * one that waited has been handed on before the next one may pass. There is one exception: what is
+ * for a real-time receiver overtakes what waits. That is for others, or came before its receiver
+ * was a real-time one.
  *
- * What waits has been made the kernel's own for longer than the hook lasts: its route is held
- * (skb_dst_force), it is not shared (ip_rcv() has seen to that) and is on no list. What cannot
- * wait is dropped where there are no tokens: a packet with a socket that a transparent proxy has
- * found, which may not hold it; one that a bridge shows to IP, whose ports may change meanwhile;
- * one whose new connection other packets share; and one whose device is not up. A device that
- * goes was taken down a grace period before it is asked for what waits, so nothing comes later.
+ * What waits must stay valid after the hook has returned. So its route is held (skb_dst_force). It
+ * is not shared, which ip_rcv() has seen to, and it is on no list. Some packets cannot wait, and
+ * are dropped where there are no tokens:
+ *
+ *  - one with a socket that a transparent proxy has found, as the packet may not hold that socket;
+ *  - one that a bridge shows to IP, as the bridge's ports may change meanwhile;
+ *  - one whose new connection other packets share;
+ *  - one whose device is not up.
+ *
+ * A device that goes was taken down a grace period before what waits for it is dropped, so nothing
+ * comes later.
  *
  * Context: softirqs off, RCU read side, unless said otherwise.
  */
@@ -237,14 +243,14 @@ static bool flow_try_pass(struct flow *flow, u32 bytes, u32 packets, u64 *wait)
 }
 
 /**
- * flow_pass() - may a packet pass at once?
+ * flow_passes() - may a packet pass at once?
  * @flow: its own
  * @bytes: of it on the wire, IP headers included
  * @packets: that it was on the wire
  *
  * Return: it does; else see flow_admit().
  */
-bool flow_pass(struct flow *flow, u32 bytes, u32 packets)
+bool flow_passes(struct flow *flow, u32 bytes, u32 packets)
 {
 	bool passes;
 	u64 wait;
@@ -328,8 +334,9 @@ static struct sk_buff *flow_dequeue(struct flow *flow, u64 now)
 /*
  * The lock is given up meanwhile.
  *
- * The device of the packet may be going, which drops all that waits for it. This packet does not
- * wait any more. But a device goes a grace period later, and we are in RCU's read side.
+ * The device of the packet may be going, and then all that waits for it is dropped. This packet
+ * does not wait any more, so it is not dropped. But its device stays, because it goes a grace
+ * period later, and we are in RCU's read side.
  */
 static void flow_continue_first(struct flow *flow, u64 now)
 {

@@ -322,7 +322,7 @@ void flow_set_shape(struct flow *flow, const struct flow_shape *shape);
 void flow_set_door(struct flow *flow, enum flow_door door);
 void flow_empty(struct flow *flow);
 void flow_forget_device(struct flow *flow, const struct net_device *dev);
-bool flow_pass(struct flow *flow, u32 bytes, u32 packets);
+bool flow_passes(struct flow *flow, u32 bytes, u32 packets);
 unsigned int flow_admit(struct flow *flow, struct sk_buff *skb, const struct nf_hook_state *state,
 			u32 bytes, u32 packets, u8 rank, bool *full);
 void flow_serve(struct flow *flow, u64 now);

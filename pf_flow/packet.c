@@ -134,7 +134,7 @@ static const struct flow_table *hook_table(const struct nf_hook_state *state)
 	return rcu_dereference(flow_net_of(state->net)->table);
 }
 
-static noinline unsigned int pflow_drop_early(struct sk_buff *skb)
+static noinline unsigned int pflow_drop_queue_full_ahead(struct sk_buff *skb)
 {
 	kfree_skb_reason(skb, SKB_DROP_REASON_QDISC_DROP);
 	barrier();	/* not a tail call, or the location would be the caller's */
@@ -166,7 +166,7 @@ unsigned int flow_hook_early(void *priv, struct sk_buff *skb, const struct nf_ho
 	if (!flow)
 		return NF_ACCEPT;
 	atomic64_add(packet_count(skb, &bytes), &flow->early);
-	return pflow_drop_early(skb);
+	return pflow_drop_queue_full_ahead(skb);
 }
 
 /**
@@ -198,7 +198,7 @@ unsigned int flow_hook(void *priv, struct sk_buff *skb, const struct nf_hook_sta
 	shown = flow_recall_shown(skb);
 	if (flow) {
 		packets = packet_count(skb, &bytes);
-		if (!flow_pass(flow, bytes, packets)) {
+		if (!flow_passes(flow, bytes, packets)) {
 			rank = key.rank ?: flow_rank(&key, skb, state->net);
 			rank = rank ? rank - FLOW_RANK_OF(0) : PFLOW_RANK_NICE0;
 			verdict = flow_admit(flow, skb, state, bytes, packets, rank, &full);

@@ -104,7 +104,7 @@ void pflow_bucket_spend(struct pflow_bucket *bucket, u32 bytes)
 		bucket->tokens -= bytes * BYTE_TOKENS;
 }
 
-/* For lateness of that many us, which would cost tokens if the bucket were full by then. */
+/* How deep, so that no tokens are lost if the server is late by that many us. */
 static u32 depth_bytes(u64 rate, u32 us, u32 longest)
 {
 	u32 bytes = at_least_at_most(bytes_in(rate, us), FRAMES, PFLOW_BURST_MOST / 2);

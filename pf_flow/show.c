@@ -197,7 +197,7 @@ static int flows_open(struct inode *inode, struct file *file)
 	return file_open(file, &flows_seq);
 }
 
-static char *text_from(const char __user *from, size_t size)
+static char *text_copy(const char __user *from, size_t size)
 {
 	char *text = kvmalloc(size + 1, GFP_KERNEL_ACCOUNT);
 
@@ -224,7 +224,7 @@ static ssize_t table_write(struct file *file, const char __user *from, size_t si
 	/* A change comes in one write, or it is not one. */
 	if (!size || size > TEXT_MOST || *pos)
 		return -EINVAL;
-	text = text_from(from, size);
+	text = text_copy(from, size);
 	if (IS_ERR(text))
 		return PTR_ERR(text);
 	mutex_lock(&flow_mutex);

@@ -150,7 +150,7 @@ static const char *line_delete(struct flow_change *change, char *rest)
 	return NULL;
 }
 
-static const char *line_do(struct flow_change *change, char *line)
+static const char *line_apply(struct flow_change *change, char *line)
 {
 	char *verb = strsep(&line, " ");
 
@@ -230,8 +230,8 @@ static bool flows_go_and_wait(const struct list_head *flows)
 }
 
 /*
- * What waits in a flow that goes leaves in order, and before anything that comes later: for a
- * moment while that is still put behind it, then while that is dropped.
+ * What waits in a flow that goes leaves in order, and before anything that comes later. For a
+ * moment what comes later is still put behind it. After that it is dropped until all have left.
  */
 static void flows_let_go(const struct list_head *flows)
 {
@@ -283,7 +283,7 @@ static const char *change_lines(struct flow_change *change, char *text, u32 *num
 		++*number;
 		line = strim(line);
 		if (*line && *line != '#')
-			wrong = line_do(change, line);
+			wrong = line_apply(change, line);
 		if (!(*number % 1024))
 			cond_resched();
 	}

@@ -32,8 +32,8 @@ static int grant_why_over(const struct mm_grant *grant, const struct pflow_sock 
 	if ((u32)READ_ONCE(sk->sk_rcvbuf) != grant->size)
 		return GIVEN_CHANGED;
 	/*
-	 * SO_RCVBUF sets the flag, but so does SO_BUF_LOCK, and leaves the size. Ours becomes
-	 * the program's only where it could have had as much by SO_RCVBUF.
+	 * SO_RCVBUF sets the flag, but so does SO_BUF_LOCK, which leaves the size as it is. A size
+	 * of ours becomes the program's only if SO_RCVBUF could have given it as much.
 	 */
 	if (size_locked_since(grant))
 		return grant->size <= size_settable() ? GIVEN_CHANGED : GIVEN_EXEMPT;

@@ -4,10 +4,10 @@
  *
  * A grant begins when a buffer is found fuller than its threshold, and ends when the
  * socket goes, when somebody else sets its size, or when it was not used for a while. It
- * holds its socket, so that what was changed can be restored: an address alone, kept past
- * the read-side section it was found in, may be another socket's tomorrow, and a release
- * probe can be missed. A held socket that was closed keeps its namespace and what is
- * queued; so pf_common tells of each release that it probes, which wakes the keeper, and the
+ * holds its socket, so that what was changed can be restored. An address alone would not do: kept
+ * past the read-side section in which it was found, it may be another socket's tomorrow, and the
+ * probe of a release can be missed. A held socket that was closed keeps its namespace and what is
+ * queued. So pf_common tells of each release that it probes, which wakes the keeper. Besides, the
  * keeper looks ten times a second whether a socket is dead. When a grant takes its
  * reference, the caller is under RCU or holds the socket's lock. If the last reference is already
  * gone, no grant begins.

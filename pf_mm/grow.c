@@ -81,7 +81,7 @@ static void grant_grow(struct mm_grant *grant, const struct pflow_sock *entry)
 		keeper_wake(true);
 	} else if (grant_resize(grant, to)) {
 		WRITE_ONCE(grant->retry, (u32)jiffies);	/* the next step need not wait */
-		grant_relieved(grant);
+		grant_note_relieved(grant);
 		grant_grows(grant, to < most);
 	}
 }
@@ -93,11 +93,14 @@ static bool udp_buffer_fills(const struct mm_grant *grant, const struct sock *sk
 }
 
 /*
- * What TCP lets its peer send is less than its buffer, so it is the window that fills: when
- * little is left of it the peer had to stop, or soon will. Or autotuning would go on if it
- * might: it wants twice what is received in a round trip, which is measured since
- * rcvq_space.seq. A window that has not opened as far as the buffer would let it is not
- * held back by the buffer.
+ * TCP lets its peer send less than its buffer, so the window fills, and not the buffer. There are
+ * two signs that the window is too small:
+ *
+ *  - Little is left of it: the peer had to stop, or soon will.
+ *  - Autotuning would make it larger if it might. It wants twice what is received in a round trip,
+ *    which is measured since rcvq_space.seq.
+ *
+ * Where the window has not opened as far as the buffer would let it, the buffer is not the reason.
  */
 static bool tcp_buffer_fills(const struct mm_grant *grant, const struct sock *sk)
 {
@@ -141,8 +144,8 @@ static void buffer_grow(struct sock *sk, const struct mm_grant *grant)
 	unsigned long irq;
 
 	/*
-	 * In the table are sockets of processes. One of the kernel's would not keep its
-	 * namespace, which it must not outlive: it may not be held.
+	 * In the table are sockets of processes. A socket of the kernel's does not hold its
+	 * namespace and must not outlive it, so we may not hold that socket.
 	 */
 	if (!entry || !sk->sk_net_refcnt || mm_exempt(READ_ONCE(inet_sk(sk)->inet_num)))
 		return;

@@ -93,8 +93,8 @@ static void notrace on_enqueue_hot(unsigned long ip, unsigned long parent_ip,
 }
 
 /*
- * From 6.18 a packet is refused that does not fit, however little there is before it. One in a few
- * is looked at: mostly nothing can be done for them, and what that takes is taken from receivers.
+ * From 6.18 on a packet that does not fit is refused, however little there is before it. One in a
+ * few is looked at: mostly nothing can be done for them, and each look takes time from receivers.
  */
 static void on_full(PFLOW_UDP_FAIL_ARGS)
 {

@@ -25,7 +25,7 @@ static void keeper_round(struct work_struct *work)
 	room_keep_budget();
 	room_survey();
 	room_relieve();
-	room_tell();
+	room_tell_table();
 	/* What is given back is the sooner free the less memory there is: it waits for none. */
 	if (!grants_refill(GFP_NOWAIT) || grants_any())
 		keeper_wake(false);

@@ -32,13 +32,13 @@ struct pflow_knob mm_knobs[MM_KNOBS] = {
 		.name = "default_size", .unit = "KiB, twice what SO_RCVBUF would be given",
 		.min = 4, .max = 262144, .fallback = 500, .value = 500,
 		.help =
-		"what a buffer may grow to whose receiver has nice 0; at nice -20 twice that, at nice 19 a twentieth",
+		"the size to which a buffer may grow if its receiver has nice 0; at nice -20 twice that, at nice 19 a twentieth",
 	},
 	[MM_KNOB_SCALE] = {
 		.name = "scale", .unit = "percent",
 		.min = 10, .max = 10000, .fallback = 100, .value = 100,
 		.help =
-		"of these sizes; QUIC, syslog and telemetry want 4 to 8 MB: raise it to 1000 and more there",
+		"what buffers of all priorities may grow to, in percent of the sizes that default_size gives; QUIC, syslog and telemetry want 4 to 8 MB: raise it to 1000 and more there",
 	},
 	[MM_KNOB_BUDGET] = {
 		.name = "budget", .unit = "KiB, at most 1073741824, or auto",
@@ -50,13 +50,13 @@ struct pflow_knob mm_knobs[MM_KNOBS] = {
 		.name = "burst", .unit = "milliseconds, 0 for no bound",
 		.max = 60000, .fallback = 200, .value = 200,
 		.help =
-		"a UDP buffer that was a third full or more for so long loses what it was given, as room only makes what is read from it old; with 0 it keeps it, as in the paper",
+		"a UDP buffer that was a third full or more for so long loses what it was given, as more room then only makes what is read from it older; with 0 it keeps what it was given, as in the paper",
 	},
 	[MM_KNOB_MAX_DELAY] = {
 		.name = "max_delay", .unit = "milliseconds, 0 for no bound",
 		.max = 60000, .fallback = 0,
 		.help =
-		"no buffer grows so large that its content waits longer at the rate at which its receiver takes it; set it where late packets are worth nothing",
+		"no buffer grows so large that what is in it would wait longer than this, at the rate at which its receiver takes it; set it where late packets are worth nothing",
 	},
 	[MM_KNOB_OVERRIDE_LOCKED] = {
 		.name = "override_locked", .unit = "0 or 1", .max = 1, .fallback = 0,

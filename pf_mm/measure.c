@@ -36,14 +36,14 @@ void grant_set_threshold(struct mm_grant *grant)
 }
 
 /**
- * grant_relieved() - a buffer gets the room that it needs
+ * grant_note_relieved() - a buffer gets the room that it needs
  * @grant: of the socket
  *
  * Mostly at once. Who has to wait for the keeper has @wanted since @wanted_ns.
  *
  * Context: under grants_lock.
  */
-void grant_relieved(struct mm_grant *grant)
+void grant_note_relieved(struct mm_grant *grant)
 {
 	s64 waited_ns = 0;
 

@@ -192,7 +192,7 @@ void grant_set_threshold(struct mm_grant *grant);
 void grant_count(struct mm_grant *grant, u32 used, unsigned int packets);
 void grant_note_used(struct mm_grant *grant, u32 used);
 bool grant_stands(const struct mm_grant *grant);
-void grant_relieved(struct mm_grant *grant);
+void grant_note_relieved(struct mm_grant *grant);
 
 /* account.c */
 extern struct grant_counts grant_counts;	/* changed under grants_lock */
@@ -260,7 +260,7 @@ void grants_restore(void);
 void room_keep_budget(void);
 void room_survey(void);
 void room_relieve(void);
-void room_tell(void);
+void room_tell_table(void);
 
 /* keep.c */
 int keeper_setup(void);

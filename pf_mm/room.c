@@ -4,9 +4,9 @@
  * from who is less important.
  *
  * It first looks once at all: what each rank could give, and who waits. Then those who wait are
- * served, the most important first, with what there is, then with what the less important ones do
- * not use, then with what their UDP buffers do use. Nobody takes from an equal, so nothing swings
- * between two. In the end the table is told who can still grow.
+ * served, the most important first. They get what is free, then what less important ones do not
+ * use, then what UDP buffers of less important ones do use. Nobody takes from an equal, so nothing
+ * swings between two. In the end the table is told who can still grow.
  *
  * Context: worker, may sleep; what changes one grant, under its locks (walk.c).
  */
@@ -179,7 +179,7 @@ static void grant_relieve(struct mm_grant *grant, void *data)
 	} else if (!size_memory_for(grant->sk, to - grant->size)) {
 		grant_refused(grant, REFUSED_MEMORY);
 	} else {
-		grant_relieved(grant);
+		grant_note_relieved(grant);
 		if (grant_resize(grant, to))
 			grant_grows(grant, to < most);
 	}
@@ -211,8 +211,8 @@ static bool grant_may_take_greedy(const struct mm_grant *grant)
 }
 
 /*
- * Make room for one, of what less important ones do not use or, where that is too little,
- * use. Return: whether it had to be looked for.
+ * Make room for one grant: of what less important ones do not use, then of what they use. Return:
+ * whether it had to be looked for.
  */
 static bool room_look_for(const struct mm_grant *grant)
 {
@@ -307,11 +307,11 @@ static void grant_tell_grows(struct mm_grant *grant, void *data)
 }
 
 /**
- * room_tell() - tell the table who can still grow
+ * room_tell_table() - tell the table who can still grow
  *
  * Context: worker, may sleep; after room_survey().
  */
-void room_tell(void)
+void room_tell_table(void)
 {
 	struct mm_grant *grant;
 	unsigned int chain, giver;

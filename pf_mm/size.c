@@ -76,9 +76,10 @@ static bool size_set_udp(struct sock *sk, u32 from, u32 to)
 	if (cmpxchg(&sk->sk_rcvbuf, from, to) != from)
 		return false;
 	/*
-	 * setsockopt() sets the flag, then the size. Where stores are seen in order the flag
-	 * is there if the size was his, and happened to be our @from. Elsewhere it may be
-	 * seen late; then the keeper finds it. What is given back needs no such care.
+	 * setsockopt() sets the flag, then the size. The size that was just exchanged may have
+	 * been the program's, and have happened to be our @from. Where stores are seen in order,
+	 * the flag is there then. Elsewhere it may be seen late, and the keeper finds it. What
+	 * is given back needs no such care.
 	 */
 	if (to > from && size_locked(sk)) {
 		cmpxchg(&sk->sk_rcvbuf, to, from);

@@ -31,11 +31,11 @@ static struct hrtimer tick_timer;
 static u64 tick_at_ns;
 
 /**
- * boost_kick() - let the thread have a look
+ * boost_wake() - let the thread have a look
  *
  * Context: any but NMI.
  */
-void boost_kick(void)
+void boost_wake(void)
 {
 	kthread_queue_work(thread, &tick_work);
 }
@@ -43,7 +43,7 @@ void boost_kick(void)
 /* In hard interrupt: a raised thread can keep softirqs, and their timers, waiting. */
 static enum hrtimer_restart boost_on_timer(struct hrtimer *timer)
 {
-	boost_kick();
+	boost_wake();
 	return HRTIMER_NORESTART;
 }
 
@@ -234,8 +234,9 @@ static void slot_await_answer(struct slot *slot, u32 elapsed_us)
 }
 
 /*
- * Who is raised may have changed, and with it the degree of who still is. A session's
- * was told to a program, and stays. Rank and lever change in this thread alone.
+ * Others may have been raised or not be raised any more. Then those who still are raised get
+ * another degree. That of a session was told to a program, and stays. Rank and lever change in this
+ * thread alone.
  */
 static void slot_reorder(struct slot *slot)
 {
@@ -294,11 +295,11 @@ static void slot_restore(struct slot *slot)
 	enum boost_lever lever = slot->boost.lever;
 	unsigned long irq;
 
-	/* One that still exits is restored, a dead one has left its class already. */
+	/* A thread that is about to exit is restored. A dead one has left its class already. */
 	if (lever != LEVERS && !READ_ONCE(slot->boost.task->exit_state))
 		lever_restore(&slot->boost);
 	slot_mark_socket(slot, false);
-	/* One that was never raised, or ended for another reason meanwhile, is not asked about. */
+	/* If it was never raised, or ended for another reason meanwhile, nothing is to be asked. */
 	slot->asking = slot->asking && slot->end == END_TRIAL;
 	if (!slot->asking)
 		sock_put(slot->sk);
@@ -384,7 +385,7 @@ static void boost_tick(struct kthread_work *work)
 	for (i = 0; i < SLOTS; i++) {
 		enum boost_end end;
 
-		if (slot_active(&slots[i]) && slot_boost_ends(&slots[i], &end))
+		if (slot_is_active(&slots[i]) && slot_boost_ends(&slots[i], &end))
 			slot_finish(&slots[i], end);
 	}
 	places_adapt(left < 0);
@@ -406,7 +407,7 @@ static void boost_tick(struct kthread_work *work)
 	ghosts_put();
 	for (i = 0; i < SLOTS; i++) {
 		used += slots[i].state != SLOT_FREE;
-		busy += slot_active(&slots[i]) || slots[i].state == SLOT_OVER ||
+		busy += slot_is_active(&slots[i]) || slots[i].state == SLOT_OVER ||
 			slots[i].asking;
 	}
 	/* A budget fills even if nobody is left, and soon: somebody may wait for it. */
@@ -460,11 +461,11 @@ void boost_teardown(void)
 	raw_spin_lock_irqsave(&slots_lock, irq);
 	stopping = true;
 	raw_spin_unlock_irqrestore(&slots_lock, irq);
-	boost_kick();
+	boost_wake();
 	/* One round ends all there is, or the few that lever_holds() allows, a tick apart. */
 	for (kthread_flush_work(&tick_work); slots_any_over(); kthread_flush_work(&tick_work)) {
 		msleep(TICK_MS);
-		boost_kick();
+		boost_wake();
 	}
 	hrtimer_cancel(&tick_timer);
 	kthread_cancel_work_sync(&tick_work);

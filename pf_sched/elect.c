@@ -124,7 +124,7 @@ static bool thread_is_helped(pid_t pid)
 	unsigned int i;
 
 	for (i = 0; i < SLOTS; i++)
-		if (slot_active(&slots[i]) && slots[i].pid == pid && !slots[i].full_ticks)
+		if (slot_is_active(&slots[i]) && slots[i].pid == pid && !slots[i].full_ticks)
 			return true;
 	return false;
 }
@@ -188,8 +188,9 @@ bool elect_outranked(const struct task_struct *task, u8 rank, u64 met)
 }
 
 /*
- * One that did not run although raised waits for something else than its turn. From a lever
- * that was not enough to the next is one change.
+ * For how long a thread is left alone after its last boost. One that did not run although it was
+ * raised waits for something else than its turn. A lever that was not enough and the next one are
+ * one change.
  */
 static u32 slot_apart(const struct slot *last)
 {
@@ -227,7 +228,7 @@ static int task_may_be_raised(const struct task_struct *task, const struct asker
 		return REFUSED_EXEMPT;
 	if (last && time_before32((u32)jiffies, last->changed + slot_apart(last)))
 		return REFUSED_APART;
-	if (last && trial_vain(last))
+	if (last && trial_is_vain(last))
 		return REFUSED_VAIN;
 	if (elect_outranked(task, asker->rank, last ? last->met : 0))
 		return REFUSED_OUTRANKED;
@@ -283,7 +284,7 @@ static void slot_begin_boost(struct slot *slot, struct task_struct *task,
 	slot_mark_socket(slot, true);
 	trace_boost(&slot->boost, slot->rank);
 	slot_counts.elected++;
-	boost_kick();
+	boost_wake();
 }
 
 /* Under RCU. Return: why not, or -1. */

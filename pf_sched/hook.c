@@ -7,11 +7,11 @@
  * the very wakeup it is for. No run-queue lock is held, so the scheduler may be
  * called. The function serves sockets of all families; ours are looked for first.
  *
- * From 6.3 that function has a tracepoint; before, ftrace calls at its entry, or a kprobe
- * where that cannot be. It is passed by each packet that is delivered. So the hook stays attached.
- * While no CPU is under pressure or busy it only reads a flag. A second tracepoint runs where a
- * full socket drops a packet. It also finds a thread that runs too little for another packet to be
- * queued. It costs nothing while no packet is dropped.
+ * From 6.3 on that function has a tracepoint. Before, ftrace calls us at its entry, or a kprobe
+ * does. Each packet that is delivered passes it, so the hook stays attached. While no CPU is under
+ * pressure or busy it only reads a flag. A second tracepoint runs where a full socket drops a
+ * packet. It finds a thread, too, that runs so little that no packet can be queued any more. It
+ * costs nothing while no packet is dropped.
  *
  * Context: softirq, or process, with softirqs off or, of TCP, on; preemption may be on. The
  * caller holds the socket, or has it under RCU.
@@ -44,9 +44,9 @@ static DEFINE_PER_CPU(u64, below);
 static bool wanted __read_mostly;
 
 /*
- * Not all that a UDP socket is charged waits for the process. What TCP lets its peer
- * send is less than its buffer, and when that is used up the peer has to stop: so of TCP
- * the bytes in order are held against these and what may still come.
+ * How much waits for the process, and of how much. Not all that a UDP socket is charged waits. TCP
+ * lets its peer send less than its buffer, and the peer has to stop when that is used up. So of TCP
+ * the bytes in order wait, and its size is those bytes and what may still come.
  */
 static u32 sock_waiting(const struct sock *sk, u32 *size)
 {
@@ -112,10 +112,10 @@ static struct asked *hook_asked_at(const struct sock *sk)
 }
 
 /*
- * Of a socket's packets one a jiffy speaks for all that one CPU delivers, and fewer where a boost
- * was refused: under overload what each of them takes is taken from the receivers. Whoever is
- * migrated between two of these words asks once too often, or a little late. What is of weeks ago,
- * when jiffies were about the same, says nothing.
+ * One packet of a socket in each jiffy speaks for all that one CPU delivers to it, and fewer where
+ * a boost was refused: under overload the time for each look is taken from the receivers. Whoever
+ * is migrated between two of these words asks once too often, or a little late. A word of weeks
+ * ago, when jiffies were about the same, says nothing.
  */
 static bool hook_asked_lately(const struct sock *sk)
 {
@@ -200,12 +200,12 @@ static struct pflow_probe rows[] = {
 static struct pflow_probes probes = { .owner = THIS_MODULE, .rows = rows };
 
 /**
- * hook_pressure() - look for who fills, or not
+ * hook_note_pressure() - look for who fills, or not
  * @on: a CPU is under pressure or has no time to spare
  *
  * Context: any; told every now and then.
  */
-void hook_pressure(bool on)
+void hook_note_pressure(bool on)
 {
 	WRITE_ONCE(wanted, on);
 }

@@ -79,7 +79,7 @@ struct pflow_knob sched_knobs[SCHED_KNOBS] = {
 	[SCHED_KNOB_ESCAPE] = {
 		.name = "escape", .unit = "0 or 1", .max = 1, .fallback = 0,
 		.help =
-		"1 raises by a real-time class also in a cgroup with the cpu controller, whose cpu.max such a thread escapes",
+		"1 raises threads by a real-time class in cgroups with the cpu controller, too; such a thread escapes the cpu.max of its cgroup",
 	},
 	[SCHED_KNOB_EXEMPT] = {
 		.name = "exempt", .unit = "names of programs, e.g. chronyd,ptp4l; or none",

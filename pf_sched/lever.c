@@ -101,9 +101,9 @@ static const char * const lesser_names[LESSERS] = {
 };
 
 /*
- * A thread that comes back to the class before its last deadline finds what it left of
- * its runtime, be it nothing, and does not run until then: the kernel forgets neither
- * when the thread leaves, and a child has a copy. The clock is the run queue's.
+ * When a thread leaves the class, the kernel keeps its deadline and what is left of its runtime. A
+ * child has a copy of both. A thread that comes back before that deadline has only what was left,
+ * be it nothing, and then does not run until the deadline. The clock is the run queue's.
  */
 static bool deadline_in_debt(const struct sched_dl_entity *dl)
 {
@@ -333,16 +333,18 @@ static bool task_overdrawn(const struct task_struct *task)
 }
 
 /*
- * A deadline task that leaves its class while it sleeps keeps its bandwidth reserved for
- * ever (seen on 6.1, 6.12 and 7.2), and one that runs may fall asleep at any moment. So it
- * first gives back all but what counts as nothing. Of so little it would be in debt for
- * minutes, if it were over its time already, or began a period with it. Hence the change
- * before, which brings its account up to date; and whoever is in debt by then, or wakes up
- * just now, gives back all but what counts as little, which the kernel takes when the debt
- * is paid. Asleep again, it would keep that: so it is looked at until it stays what it was,
- * and only what happens between the last look and the change is left to chance.
- * It leaves by way of round robin, which does not touch nice, as the way out of deadline
- * may sleep and somebody renice meanwhile.
+ * If a deadline task leaves its class while it sleeps, its bandwidth stays reserved for ever (seen
+ * on 6.1, 6.12 and 7.2), and a task that runs may fall asleep at any moment. So before it leaves,
+ * it gives back all of its bandwidth but so little that it counts as nothing.
+ *
+ * With so little, a task that is over its time already, or that begins a period, would be in debt
+ * for minutes. So first another change brings its account up to date. A task that is in debt then,
+ * or wakes up just now, keeps a little more. The kernel takes that back when the debt is paid. But
+ * if the task has fallen asleep again, it would keep it. So the task is looked at again until it
+ * stays what it was. Only what happens between the last look and the change is left to chance.
+ *
+ * The task leaves by way of round robin, which does not touch nice: the way out of deadline may
+ * sleep, and somebody may renice the task meanwhile.
  */
 static void lever_leave_deadline(struct boost *boost)
 {
@@ -396,10 +398,10 @@ static void lever_leave_realtime(const struct boost *boost)
 }
 
 /*
- * Is a nice level still lent, in whole or in part? One between what was lent and what
- * was before may be all that its owner, who may lower it freely, kept of the loan. It
- * is left where the owner might have set it without; an administrator's renice into
- * that range cannot be told apart, and is taken back.
+ * Is a nice level still lent, in whole or in part? The thread's owner may lower it freely. So a
+ * level between the one that was lent and the one before may be what he kept of the loan. It is
+ * left if he might have set it without the loan, else it is taken back. An administrator's renice
+ * into that range cannot be told apart, and is taken back, too.
  */
 static bool lever_nice_lent(const struct boost *boost)
 {
@@ -411,8 +413,8 @@ static bool lever_nice_lent(const struct boost *boost)
 }
 
 /*
- * Is a real-time class still lent, in whole or in part? As with nice: the owner may
- * lower its priority freely, and what it could not have set without stays a loan.
+ * Is a real-time class still lent, in whole or in part? As with nice, the owner may lower the
+ * priority freely, and one that he could not have set without the loan is still the loan.
  */
 static bool lever_realtime_lent(const struct boost *boost)
 {

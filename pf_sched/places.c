@@ -129,7 +129,7 @@ void field_gather(struct field *field, const struct slot *except, int cpu)
 
 	field->number = 0;
 	for (i = 0; i < SLOTS; i++) {
-		if (!slot_active(&slots[i]) || &slots[i] == except || slots[i].home != cpu)
+		if (!slot_is_active(&slots[i]) || &slots[i] == except || slots[i].home != cpu)
 			continue;
 		field->slots[field->number] = i;
 		field->users[field->number] = slots[i].user;
@@ -171,7 +171,7 @@ bool place_for(const struct field *field, const struct asker *asker)
 	least = &slots[field->slots[who]];
 	if (least->state == SLOT_RAISED) {
 		slot_finish(least, END_DISPLACED);
-		boost_kick();
+		boost_wake();
 	}
 	return false;
 }
@@ -182,7 +182,7 @@ static unsigned int slot_place(const struct slot *slot)
 	unsigned int place = 0, i;
 
 	for (i = 0; i < SLOTS; i++)
-		place += slot_active(&slots[i]) && slots[i].home == slot->home &&
+		place += slot_is_active(&slots[i]) && slots[i].home == slot->home &&
 			 (slots[i].rank > slot->rank ||
 			  (slots[i].rank == slot->rank && &slots[i] < slot));
 	return place;
@@ -199,7 +199,7 @@ void places_displace(void)
 
 	lockdep_assert_held(&slots_lock);
 	for (i = SLOTS; i--;)
-		if (slot_active(&slots[i]) && slot_place(&slots[i]) >= places_most())
+		if (slot_is_active(&slots[i]) && slot_place(&slots[i]) >= places_most())
 			slot_finish(&slots[i], END_DISPLACED);
 }
 
@@ -230,7 +230,7 @@ unsigned int slot_rr_priority(const struct slot *slot)
 	unsigned int priority = 1, i;
 
 	for (i = 0; i < SLOTS; i++)
-		priority += slot_active(&slots[i]) && slots[i].boost.lever == LEVER_RR &&
+		priority += slot_is_active(&slots[i]) && slots[i].boost.lever == LEVER_RR &&
 			    slots[i].rank < slot->rank;
 	return priority;
 }

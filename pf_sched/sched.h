@@ -162,7 +162,7 @@ void boost_metrics(struct seq_file *m);
 bool boost_wanted(const struct sock *sk);
 int hook_setup(void);
 void hook_teardown(void);
-void hook_pressure(bool on);
+void hook_note_pressure(bool on);
 void hook_metrics(struct seq_file *m);
 
 #endif

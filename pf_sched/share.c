@@ -88,7 +88,7 @@ static bool share_is_halved(const struct asker *asker)
 
 	lockdep_assert_held(&slots_lock);
 	for (i = 0; i < SLOTS; i++)
-		if (slot_active(&slots[i]) && slots[i].cpu == asker->cpu &&
+		if (slot_is_active(&slots[i]) && slots[i].cpu == asker->cpu &&
 		    slots[i].rank >= asker->rank && slots[i].user != asker->user)
 			return true;
 	return ask_of_another(asker);

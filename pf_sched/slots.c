@@ -34,12 +34,12 @@ enum slot_state slot_state(const struct slot *slot)
 }
 
 /**
- * slot_active() - is somebody elected here?
+ * slot_is_active() - is somebody elected here?
  * @slot: it
  *
  * Context: any. Return: whether a thread is raised by it, or about to be.
  */
-bool slot_active(const struct slot *slot)
+bool slot_is_active(const struct slot *slot)
 {
 	enum slot_state state = READ_ONCE(slot->state);
 

@@ -166,7 +166,7 @@ extern struct slot_counts slot_counts;	/* changed under the lock */
 
 void slot_set_state(struct slot *slot, enum slot_state state);
 enum slot_state slot_state(const struct slot *slot);
-bool slot_active(const struct slot *slot);
+bool slot_is_active(const struct slot *slot);
 struct slot *slot_find(const struct task_struct *task);
 struct slot *slot_find_free(u32 user);
 void slot_mark_socket(const struct slot *slot, bool elected);
@@ -202,12 +202,12 @@ s32 share_settle(u32 elapsed_us);
 void trial_begin(struct slot *slot);
 void trial_ask(struct slot *slot, bool full, u32 elapsed_us);
 bool trial_answered(struct slot *slot, u32 elapsed_us);
-bool trial_vain(const struct slot *slot);
+bool trial_is_vain(const struct slot *slot);
 u32 trial_memory(const struct slot *slot);
 void trial_forget(struct slot *slot);
 
 /* boost.c */
-void boost_kick(void);
+void boost_wake(void);
 bool boost_stopping(void);
 
 #endif

@@ -13,7 +13,7 @@
  * is known exactly, and so is the time for which it waits: a server that gets its share late
  * answers late. A stream loses no packets, so only these two count.
  *
- * Context: pf_sched's thread, under slots_lock; trial_begin() and trial_vain() also the packet
+ * Context: pf_sched's thread, under slots_lock; trial_begin() and trial_is_vain() also the packet
  * path.
  */
 #include "../common/compat/compat.h"
@@ -112,12 +112,12 @@ bool trial_answered(struct slot *slot, u32 elapsed_us)
 }
 
 /**
- * trial_vain() - is a thread better left as it is?
+ * trial_is_vain() - is a thread better left as it is?
  * @slot: of its last boost
  *
  * Context: under slots_lock. Return: whether that was in vain, or it is not known yet.
  */
-bool trial_vain(const struct slot *slot)
+bool trial_is_vain(const struct slot *slot)
 {
 	lockdep_assert_held(&slots_lock);
 	return slot->asking ||

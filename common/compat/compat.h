@@ -69,9 +69,9 @@ static inline void sk_skb_reason_drop(struct sock *sk, struct sk_buff *skb,
 #endif
 
 /*
- * A cache that is not merged with others of its size, whose name would stay in
- * sysfs. Before 6.5 (d0bf7d5759c1) there is no flag for it, but a cache of which user space may
- * be copied a part is left alone: one byte, which nobody copies.
+ * A cache that is not merged with others of its size, or its name would stay in sysfs. Before 6.5
+ * (d0bf7d5759c1) there is no flag for that. But a cache is not merged either if a part of its
+ * objects may be copied to user space. So one byte may be copied, which nobody does.
  */
 static inline struct kmem_cache *pflow_cache_create(const char *name, unsigned int size)
 {
@@ -357,12 +357,13 @@ static inline u32 pflow_tcp_promised(const struct sock *sk)
 }
 
 /*
- * Put off a device's interrupts, where nobody has set how they are put off, and take that back:
- * the time where it is still ours, and the count likewise, unless somebody set another time,
- * for which he may have wanted just that count. From 6.13 on each NAPI instance has values of
- * its own, which outlive it in a configuration while the device is down (86e25f40aa1e,
- * acb8d4ed5661). From 6.14 on all of that is under the device's lock (1b23cdbd2bbc), before under
- * the RTNL lock. The caller holds the latter.
+ * Put off a device's interrupts, unless somebody has set how they are put off, and take that back.
+ * The time is taken back if it is still ours, and so is the count. If somebody set another time
+ * meanwhile, the count stays: he may have wanted just that count.
+ *
+ * From 6.13 on each NAPI instance has values of its own, which outlive it in a configuration while
+ * the device is down (86e25f40aa1e, acb8d4ed5661). From 6.14 on all of that is under the device's
+ * lock (1b23cdbd2bbc), before under the RTNL lock. The caller holds the latter.
  */
 #if defined(PFLOW_HAVE_NAPI_DEFER)
 static inline void pflow_lock_napi(struct net_device *dev)

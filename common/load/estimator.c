@@ -2,10 +2,10 @@
 /*
  * The estimator: a thread that has the four modules look where it is worth it.
  *
- * It wakes ten times a second and reads a few counters (signals.c, waiting.c), and at once when a
- * CPU comes under pressure (pressure.c). At peace every ten
- * seconds, and when somebody reads the table, it has packets counted for a moment, so
- * that owners and rates are known before they are needed.
+ * It wakes ten times a second and reads a few counters (signals.c, waiting.c). It wakes at once
+ * when a CPU comes under pressure (pressure.c). At peace it has packets counted for a moment every
+ * ten seconds, and when somebody reads the table. So owners and rates are known before they are
+ * needed.
  *
  * Context: a thread of a real-time class. An ordinary thread would hardly run on the overloaded
  * CPU, least of all beside receivers that pf_sched has raised. What takes its time is left to

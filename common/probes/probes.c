@@ -1,18 +1,17 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * The tables of probes: every kernel function that the suite looks into. Each module
- * has a table of its own rows; here they are registered and told of. A probe is a
- * kprobe, or, where it runs for every packet and the kernel can, a call by ftrace.
+ * The tables of probes: every kernel function that the suite looks into. Each module has a table of
+ * its own rows. Here they are registered, armed and shown. A probe is a kprobe. Where it runs for
+ * every packet and the kernel can do it, it is a call by ftrace.
  *
  * Arming a probe makes ftrace walk all functions of the kernel. That takes tens of milliseconds on
  * a slow CPU. Probes that are wanted only at times would be armed just when CPU time is short. So
  * nearly all stay armed as long as the suite runs, and look at a flag first.
  *
- * pf_common's own handlers run in the context of the caller, in a kprobe with preemption off,
- * else as it is there; here that is always a system call (or the last close of a file), and the
- * caller holds the socket that its first argument names. They read, they never change what
- * the kernel does. A hit can be missed; then the next one, or a scan, learns
- * the same thing.
+ * pf_common's own handlers run in the context of the caller: always a system call, or the last
+ * close of a file. In a kprobe preemption is off, else it is as in the caller, who holds the socket
+ * that its first argument names. Handlers read, and never change what the kernel does. A hit can be
+ * missed. Then the next one, or a scan, learns the same thing.
  *
  * On the receive calls something is done only while somebody looks (overload, or the
  * estimator's short sample); the others run once a socket. From 6.3 there is a tracepoint

@@ -40,7 +40,7 @@ struct pflow_knob pflow_knobs[PFLOW_KNOBS] = {
 		.name = "batch_us", .unit = "microseconds",
 		.max = 1000, .fallback = 250, .value = 250,
 		.help =
-		"while a CPU is under pressure and has no time to spare, its network device is looked at so often and its interrupts are put off, so that receivers are woken for several packets at a time; 0 never does: where so much latency is too much",
+		"while a CPU is under pressure and has no time to spare, the interrupts of its network device are put off and it is looked at once in this time, so that receivers are woken for several packets at a time; 0 never does that, for where so much latency is too much",
 	},
 	[PFLOW_KNOB_RANK_DEPTH] = {
 		.name = "rank_depth", .unit = "levels of control groups",

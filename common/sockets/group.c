@@ -36,7 +36,7 @@
 /* Half of the mixed address; the time; the level: one word, never half of two answers. */
 static u64 groups[1 << GROUP_BITS];
 
-static u64 group_word(u64 mixed, int nice)
+static u64 group_pack_word(u64 mixed, int nice)
 {
 	return (mixed & 0xffffffff00000000) | (u64)(u16)(jiffies / HZ) << 16 | (u16)nice;
 }
@@ -106,9 +106,9 @@ int pflow_group_nice(const struct task_struct *task)
 	slot = &groups[mixed >> (64 - GROUP_BITS)];
 	known = READ_ONCE(*slot);
 	nice = (s16)known;
-	if (known != group_word(mixed, nice)) {
+	if (known != group_pack_word(mixed, nice)) {
 		nice = css_nice(css);
-		WRITE_ONCE(*slot, group_word(mixed, nice));
+		WRITE_ONCE(*slot, group_pack_word(mixed, nice));
 	}
 	rcu_read_unlock();
 	return nice;

@@ -3,10 +3,10 @@
  * Where the table's entries come from, and where they go.
  *
  * Sockets are learnt with preemption off inside kprobes, where nothing may sleep. An entry comes
- * from the kernel's allocator, which has a list for each CPU and takes no lock as a rule. On
- * PREEMPT_RT it may sleep. Nor is it asked in a kprobe by a breakpoint: that counts as NMI.
- * There, and where no memory is left, entries come from a pool that a worker refills, who waits for
- * no particular CPU. When the pool is dry the socket is left to the next scan.
+ * from the kernel's allocator, which has a list for each CPU and takes no lock as a rule. It is not
+ * asked on PREEMPT_RT, where it may sleep, nor in a kprobe by a breakpoint, which counts as NMI. In
+ * these cases, and where no memory is left, entries come from a pool. An unbound worker refills it.
+ * When the pool is dry the socket is left to the next scan.
  *
  * Context: as each function says.
  */

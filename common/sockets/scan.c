@@ -70,8 +70,8 @@ static int scan_file(const void *data, struct file *file, unsigned int fd)
 }
 
 /*
- * Was this task's table of files walked for another task? One that came to the place of another in
- * memory meanwhile is passed over, if it is shared as well, until the next scan.
+ * Was this task's table of files walked for another task? Tables are told by their address. So a
+ * new shared table at the address of one that was walked is passed over until the next scan.
  */
 static bool scan_met_files(struct task_struct *task)
 {

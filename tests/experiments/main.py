@@ -7,6 +7,7 @@ import argparse
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TypeAlias
 
 from experiments import (
     bench,
@@ -41,6 +42,8 @@ from rig.guest import Guest
 from rig.kernels import REPO, SERIES, kernel
 from rig.traffic import TOOLS
 
+Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
+
 
 def main() -> None:
     run(sys.argv[1:])
@@ -56,6 +59,17 @@ def run(arguments: list[str]) -> None:
 def parser() -> argparse.ArgumentParser:
     top = argparse.ArgumentParser(prog="tests/experiments/run", description=__doc__)
     commands = top.add_subparsers(required=True, metavar="EXPERIMENT")
+    add_receivers(commands)
+    add_streams(commands)
+    add_beside(commands)
+    add_sweeps(commands)
+    add_costs(commands)
+    add_courses(commands)
+    return top
+
+
+def add_receivers(commands: Commands) -> None:
+    """Receivers of UDP that are sent too much."""
     for name, plan in runner.EXPERIMENTS.items():
         command = commands.add_parser(name, help=plan.about)
         add_seconds(command, plan.seconds)
@@ -64,6 +78,10 @@ def parser() -> argparse.ArgumentParser:
         tools = sorted(TOOLS) if name == "U1" else ["light"]
         add_load(command, tools, f"{plan.counted_pps:.0f}, or {plan.pps:.0f} by the host's clock")
         add_guest(command, plan.arms)
+
+
+def add_streams(commands: Commands) -> None:
+    """Streams, and a receiver whose work grows."""
     for name, about in t1.EXPERIMENTS.items():
         command = commands.add_parser(name, help=about)
         command.add_argument(
@@ -83,6 +101,10 @@ def parser() -> argparse.ArgumentParser:
     command.set_defaults(do=run_s1)
     add_pps(command, f"{s1.S1.pps:.0f}")
     add_guest(command, s1.ARMS)
+
+
+def add_beside(commands: Commands) -> None:
+    """Streams, programs and services beside floods."""
     for name, beside in mixed.EXPERIMENTS.items():
         command = commands.add_parser(name, help=beside.about)
         if name == "M1":  # lasts until the stream has ended
@@ -98,6 +120,10 @@ def parser() -> argparse.ArgumentParser:
         add_guest(command, real.ARMS)
     for name, service in services.SERVICES.items():
         add_service(commands.add_parser(name, help=f"{service.about}, {web.BESIDE}"), service)
+
+
+def add_sweeps(commands: Commands) -> None:
+    """One load after another."""
     for name, rising in sweep.EXPERIMENTS.items():
         command = commands.add_parser(name, help=rising.about)
         add_seconds(command, sweep.SECONDS)
@@ -115,6 +141,10 @@ def parser() -> argparse.ArgumentParser:
     add_rates(command, shares.rates())
     command.set_defaults(do=run_shares)
     add_guest(command, shares.ARMS)
+
+
+def add_costs(commands: Commands) -> None:
+    """Counted instructions."""
     command = commands.add_parser("cost", help="instructions a packet, deterministic")
     command.add_argument("--repeat", type=int, default=2, metavar="N", help="of each arm (2)")
     command.set_defaults(do=run_cost)
@@ -131,6 +161,10 @@ def parser() -> argparse.ArgumentParser:
     command.add_argument("--arms", default=profile.ARMS, help=f"joined by commas ({profile.ARMS})")
     command.set_defaults(do=run_profile)
     add_common(command)
+
+
+def add_courses(commands: Commands) -> None:
+    """What happens over time; all at once, and for a first look."""
     command = commands.add_parser("onset", help=onset.ABOUT)
     command.add_argument(
         "--seconds", type=float, default=onset.SECONDS, help="of floods on and off (%(default)g)"
@@ -153,7 +187,6 @@ def parser() -> argparse.ArgumentParser:
     command.add_argument("--directory", type=Path, default=REPO / "build" / "demo")
     command.add_argument("--kernel", default="6.12", choices=SERIES, help="(6.12)")
     command.set_defaults(do=run_demo)
-    return top
 
 
 def add_service(command: argparse.ArgumentParser, service: services.Service) -> None:

@@ -12,7 +12,7 @@ MUTANTS = [
     Mutant(
         "only who waited for room is remembered",
         "pf_mm/grow.c",
-        "\t\tgrant_relieved(grant);\n",
+        "\t\tgrant_note_relieved(grant);\n",
         "",
         MM_BUDGET + "test_who_waits_for_room_is_remembered_and_forgotten",
     ),

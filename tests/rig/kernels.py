@@ -19,7 +19,7 @@ CACHE = Path(os.environ.get("PACKETFLOW_CACHE", "/var/cache/packetflow"))
 REPO = Path(__file__).resolve().parents[2]
 BUILT = REPO / os.environ.get("PACKETFLOW_BUILD", "build")  # the project's modules
 
-SERIES = ("6.1", "6.12", "7.2")  # oldest first; tools/kernel and tests/quick name them, too
+SERIES = ("6.1", "6.12", "7.2")  # those tested by default, oldest first
 DEBUG = ("debug", "debug-6.12", "kcsan")  # as tools/debug-kernel knows them
 OPTIONAL = ("pf_filter", "pf_sched", "pf_mm", "pf_flow")  # the project's modules beside pf_common
 
@@ -69,8 +69,9 @@ def kernel(name: str) -> Kernel:
 
 
 def names(text: str) -> list[str]:
-    """The names in a list, joined by spaces or commas; "all" is those of SERIES."""
-    return list(SERIES) if text == "all" else re.split(r"[\s,]+", text.strip())
+    """The names in a list, joined by spaces or commas; "all" stands for those of SERIES."""
+    words = re.split(r"[\s,]+", text.strip())
+    return [name for word in words for name in (SERIES if word == "all" else (word,))]
 
 
 def name_of(version: str) -> str | None:
@@ -102,6 +103,9 @@ def _numbers(version: str) -> tuple[int, ...]:
 
 
 if __name__ == "__main__":
-    # For scripts: a line "VERSION HEADERS" for each kernel of a list.
-    for found in map(kernel, names(sys.argv[1])):
-        print(found.version, found.headers)
+    # For scripts. With --names the names in a list; else, for each, a line "VERSION HEADERS".
+    if sys.argv[1] == "--names":
+        print(*names(sys.argv[2]))
+    else:
+        for found in map(kernel, names(sys.argv[1])):
+            print(found.version, found.headers)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Links between the documents lead somewhere, and the tests that they name are there."""
+"""Links between the documents lead somewhere, and what they name or list is there."""
 
 import re
 import subprocess
@@ -7,6 +7,7 @@ from pathlib import Path
 
 from rig.kernels import REPO
 
+DESIGN = REPO / "docs" / "design.md"
 LINK = re.compile(r"!?\[[^]]*\]\(([^)\s]+)\)")
 HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
 TEST = re.compile(r"\b((?:vm|unit)/test_\w+\.py)::(test_\w+)")
@@ -42,6 +43,14 @@ def test_links_lead_to_what_is_there() -> None:
             if not re.match(r"[a-z]+:", link) and not leads(link, document):
                 astray.append(f"{document.relative_to(REPO)}: {link}")
     assert not astray, "\n".join(astray)
+
+
+def test_every_place_where_a_packet_is_dropped_is_listed() -> None:
+    """By the functions that tell tracers the cause."""
+    function = re.compile(r"^static noinline .*\b(pflow_drop_\w+)\(", re.MULTILINE)
+    sources = "".join(path.read_text() for path in REPO.glob("pf_*/*.c"))
+    listed = re.findall(r"^\| `(pflow_drop_\w+)\(\)` \|", DESIGN.read_text(), re.MULTILINE)
+    assert sorted(listed) == sorted(function.findall(sources))
 
 
 def test_tests_that_documents_name_are_there() -> None:

@@ -6,41 +6,20 @@ Four CPUs, so that what may race does. The kernel's log is the judge, and the co
 
 import os
 import random
-import signal
 import socket
 import struct
 import subprocess
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 
 from inside import Skip, inside, mark
 from inside.flows import FLOW, change, flow, flows, until
 from inside.net import Namespace, Peer, drain, ip, port_of, udp
+from inside.repeating import busy
 from inside.suite import ROOT, insmod, metric, rmmod, set_knob, setting, wait_for
 
 RCVBUF = 8 << 20
-
-
-@contextmanager
-def busy(*actions: Callable[[], object]) -> Iterator[None]:
-    """Child processes that do this over and over."""
-    children = []
-    for action in actions:
-        child = os.fork()
-        if not child:
-            with suppress(KeyboardInterrupt):
-                while True:
-                    with suppress(OSError):
-                        action()
-            os._exit(0)
-        children.append(child)
-    try:
-        yield
-    finally:
-        for child in children:
-            os.kill(child, signal.SIGKILL)
-            os.waitpid(child, 0)
 
 
 def waiting() -> int:

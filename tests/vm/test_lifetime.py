@@ -13,13 +13,14 @@ import socket
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from inside import inside, mark
 from inside.growing import given_back, granted
 from inside.net import Namespace, Peer, Pressure, ip, sysctl, udp
+from inside.repeating import busy
 from inside.suite import (
     ROOT,
     dropped,
@@ -226,25 +227,6 @@ def test_a_function_that_is_needed_refuses_to_load_and_leaves_nothing() -> None:
     assert left() == before
     insmod("pf_common")
     rmmod("pf_common")
-
-
-@contextmanager
-def busy(*actions: Callable[[], object]) -> Iterator[None]:
-    """Child processes that do this over and over."""
-    children = []
-    for action in actions:
-        child = os.fork()
-        if not child:
-            while True:
-                with suppress(OSError):
-                    action()
-        children.append(child)
-    try:
-        yield
-    finally:
-        for child in children:
-            os.kill(child, signal.SIGKILL)
-            os.waitpid(child, 0)
 
 
 def seconds(length: float) -> Iterator[float]:

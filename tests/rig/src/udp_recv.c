@@ -163,54 +163,91 @@ static int listen_on(uint16_t port, bool v6, int rcvbuf)
 	return sock;
 }
 
-int main(int argc, char **argv)
+struct options {
+	uint16_t port;
+	uint64_t loops;
+	int rcvbuf;
+	int seconds;
+	int sample_ms;
+	bool v6;
+	bool calibrates;
+};
+
+static struct options parse(int argc, char **argv)
 {
-	static const struct option options[] = {
+	static const struct option names[] = {
 		{ "calibrate", no_argument, NULL, 'c' },
 		{ 0 },
 	};
-	static char buf[65536];
-	const struct mark *mark = (const struct mark *)buf;
-	uint32_t meminfo[SK_MEMINFO_VARS] = { 0 };
-	uint64_t loops = 0, bytes = 0, lost = 0;
-	int opt, rcvbuf = 0, seconds = 0, sample_ms = SAMPLE_MS;
-	int64_t first = 0;
-	bool v6 = false;
+	struct options options = { .sample_ms = SAMPLE_MS };
+	int opt;
 
-	while ((opt = getopt_long(argc, argv, "6b:w:t:S:", options, NULL)) != -1) {
+	while ((opt = getopt_long(argc, argv, "6b:w:t:S:", names, NULL)) != -1) {
 		switch (opt) {
 		case '6':
-			v6 = true;
+			options.v6 = true;
 			break;
 		case 'b':
-			rcvbuf = atoi(optarg);
+			options.rcvbuf = atoi(optarg);
 			break;
 		case 'w':
-			loops = strtoull(optarg, NULL, 10);
+			options.loops = strtoull(optarg, NULL, 10);
 			break;
 		case 't':
-			seconds = atoi(optarg);
+			options.seconds = atoi(optarg);
 			break;
 		case 'S':
-			sample_ms = atoi(optarg);
+			options.sample_ms = atoi(optarg);
 			break;
 		case 'c':
-			return calibrate();
+			options.calibrates = true;
+			return options;
 		default:
 			fputs(usage, stderr);
-			return 2;
+			exit(2);
 		}
 	}
-	if (argc - optind != 1 || sample_ms < 1) {
+	if (argc - optind != 1 || options.sample_ms < 1) {
 		fputs(usage, stderr);
-		return 2;
+		exit(2);
 	}
-	fd = listen_on(atoi(argv[optind]), v6, rcvbuf);
+	options.port = atoi(argv[optind]);
+	return options;
+}
+
+static void report(uint16_t port, uint64_t bytes, uint64_t lost, int64_t first)
+{
+	uint32_t meminfo[SK_MEMINFO_VARS] = { 0 };
+
+	if (read_meminfo(meminfo))
+		err(1, "SO_MEMINFO");
+	printf("{\"port\": %d, \"received\": %lu, \"bytes\": %lu, \"lost\": %lu, "
+	       "\"drops\": %u, \"rcvbuf\": %u, \"first_ns\": %ld, \"end_ns\": %ld, \"samples\": [",
+	       port, received, bytes, lost,
+	       meminfo[SK_MEMINFO_DROPS], rcvbuf_peak, first, now_ns());
+	for (int i = 0; i < n_samples; i++)
+		printf("%s[%ld, %lu, %u, %u]", i ? ", " : "", samples[i].ns, samples[i].received,
+		       samples[i].next_seq, samples[i].drops);
+	puts("]}");
+}
+
+int main(int argc, char **argv)
+{
+	static char buf[65536];
+	const struct mark *mark = (const struct mark *)buf;
+	struct options options = parse(argc, argv);
+	const uint64_t loops = options.loops;
+	uint64_t bytes = 0, lost = 0;
+	int64_t first = 0;
+
+	if (options.calibrates)
+		return calibrate();
+	fd = listen_on(options.port, options.v6, options.rcvbuf);
 	handle(SIGTERM, on_stop);
 	handle(SIGINT, on_stop);
-	if (seconds)
-		end_ns = now_ns() + seconds * NSEC_PER_SEC;
-	start_sampling(sample_ms);
+	if (options.seconds)
+		end_ns = now_ns() + options.seconds * NSEC_PER_SEC;
+	start_sampling(options.sample_ms);
 
 	for (;;) {
 		ssize_t n = recv(fd, buf, sizeof(buf), stop ? MSG_DONTWAIT : 0);
@@ -234,16 +271,6 @@ int main(int argc, char **argv)
 		if (!stop)
 			busy(loops);
 	}
-	if (read_meminfo(meminfo))
-		err(1, "SO_MEMINFO");
-
-	printf("{\"port\": %d, \"received\": %lu, \"bytes\": %lu, \"lost\": %lu, "
-	       "\"drops\": %u, \"rcvbuf\": %u, \"first_ns\": %ld, \"end_ns\": %ld, \"samples\": [",
-	       atoi(argv[optind]), received, bytes, lost,
-	       meminfo[SK_MEMINFO_DROPS], rcvbuf_peak, first, now_ns());
-	for (int i = 0; i < n_samples; i++)
-		printf("%s[%ld, %lu, %u, %u]", i ? ", " : "", samples[i].ns, samples[i].received,
-		       samples[i].next_seq, samples[i].drops);
-	puts("]}");
+	report(options.port, bytes, lost, first);
 	return 0;
 }

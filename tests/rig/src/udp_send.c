@@ -65,6 +65,8 @@ static bool poisson;
 static const char *device;	/* that frames go to, and the neighbour there */
 static size_t size = 256;
 static const char *text;	/* in place of the mark */
+static double seconds = 4;
+static uint16_t src_port;
 static volatile sig_atomic_t stop;
 
 static const char usage[] =
@@ -236,17 +238,9 @@ static void sleep_until(int64_t when)
 		;
 }
 
-int main(int argc, char **argv)
+static void parse(int argc, char **argv)
 {
-	static struct mmsghdr batch[BATCH];
-	static struct iovec iov[BATCH];
-	static struct flow *of[BATCH];
-	static uint64_t refused[MAX_FLOWS];
-	uint16_t src_port = 0;
-	double seconds = 4, end_ns, max_lag = 0;
-	uint64_t skipped = 0;
-	int64_t start, used;
-	int fd, opt;
+	int opt;
 
 	while ((opt = getopt(argc, argv, "Ps:m:t:p:d:")) != -1) {
 		switch (opt) {
@@ -271,18 +265,25 @@ int main(int argc, char **argv)
 			break;
 		default:
 			fputs(usage, stderr);
-			return 2;
+			exit(2);
 		}
 	}
 	if (argc - optind < 2 || size > MAX_SIZE) {
 		fputs(usage, stderr);
-		return 2;
+		exit(2);
 	}
 	for (int i = optind + 1; i < argc; i++)
 		parse_flow(argv[optind], argv[i]);
-
 	if (device && (src_port || flows[0].to.ss_family != AF_INET))
 		errx(2, "frames are IPv4, and from port %d", FRAME_PORT);
+}
+
+/* A socket, or what frames are handed to. */
+static int open_way(void)
+{
+	struct sockaddr_storage from = { .ss_family = flows[0].to.ss_family };
+	int fd;
+
 	if (device)
 		fd = frames_open(device, ((struct sockaddr_in *)&flows[0].to)->sin_addr.s_addr,
 				 size);
@@ -290,19 +291,55 @@ int main(int argc, char **argv)
 		fd = socket(flows[0].to.ss_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
 	if (fd < 0)
 		err(1, "socket");
-	if (src_port) {
-		struct sockaddr_storage from = { .ss_family = flows[0].to.ss_family };
+	((struct sockaddr_in *)&from)->sin_port = htons(src_port);
+	if (src_port && bind(fd, (struct sockaddr *)&from, sizeof(from)))
+		err(1, "bind to source port %u", src_port);
+	return fd;
+}
 
-		((struct sockaddr_in *)&from)->sin_port = htons(src_port);
-		if (bind(fd, (struct sockaddr *)&from, sizeof(from)))
-			err(1, "bind to source port %u", src_port);
-	}
+static void make_batch(struct mmsghdr *batch)
+{
+	static struct iovec iov[BATCH];
+
 	for (int i = 0; i < BATCH; i++) {
 		iov[i].iov_base = calloc(1, size + 1);
 		iov[i].iov_len = size;
 		batch[i].msg_hdr.msg_iov = &iov[i];
 		batch[i].msg_hdr.msg_iovlen = 1;
 	}
+}
+
+static void report(int64_t start, int64_t used, double max_lag, const uint64_t *refused)
+{
+	uint64_t skipped = 0;
+
+	printf("{\"seconds\": %.6f, \"start_ns\": %ld, \"max_lag_ms\": %.3f, \"flows\": [",
+	       used / 1e9, start, max_lag / 1e6);
+	for (unsigned int i = 0; i < n_flows; i++) {
+		struct flow *flow = &flows[i];
+
+		skipped += flow->skipped + refused[i];
+		printf("%s{\"port\": %u, \"sent\": %lu, \"skipped\": %lu, \"refused\": %lu}",
+		       i ? ", " : "", flow->port, flow->seq - refused[i],
+		       flow->skipped, refused[i]);
+	}
+	puts("]}");
+	if (skipped)
+		warnx("the rate was not held: %lu datagrams not sent", skipped);
+}
+
+int main(int argc, char **argv)
+{
+	static struct mmsghdr batch[BATCH];
+	static struct flow *of[BATCH];
+	static uint64_t refused[MAX_FLOWS];
+	double end_ns, max_lag = 0;
+	int64_t start, used;
+	int fd;
+
+	parse(argc, argv);
+	fd = open_way();
+	make_batch(batch);
 	/* Spread the flows over one gap, so that constant rates interleave. */
 	for (unsigned int i = 0; i < n_flows; i++)
 		advance(&flows[i], flows[i].gap_ns * (i + 1) / (n_flows + 1));
@@ -333,19 +370,6 @@ int main(int argc, char **argv)
 	used = now_ns() - start;
 	if (device)
 		frames_finish(fd);
-
-	printf("{\"seconds\": %.6f, \"start_ns\": %ld, \"max_lag_ms\": %.3f, \"flows\": [",
-	       used / 1e9, start, max_lag / 1e6);
-	for (unsigned int i = 0; i < n_flows; i++) {
-		struct flow *flow = &flows[i];
-
-		skipped += flow->skipped + refused[i];
-		printf("%s{\"port\": %u, \"sent\": %lu, \"skipped\": %lu, \"refused\": %lu}",
-		       i ? ", " : "", flow->port, flow->seq - refused[i],
-		       flow->skipped, refused[i]);
-	}
-	puts("]}");
-	if (skipped)
-		warnx("the rate was not held: %lu datagrams not sent", skipped);
+	report(start, used, max_lag, refused);
 	return 0;
 }
