@@ -340,8 +340,8 @@ void filter_trails_forget_net(const struct net *net)
 /*
  * Is this trail one that may have moved? Anybody can have neighbours and bridges tell of moves, as
  * often as he likes, so its lock is not taken to find out. Whoever begins a trail meanwhile has
- * written all of this before the packet that it traces goes on (trails_announce()): what is not seen
- * here yet goes to where the address is now.
+ * written all of this before the packet that it traces goes on (trails_announce()): what is not
+ * seen here yet goes to where the address is now.
  */
 static bool trail_may_be_moved(const struct trail *trail, const struct net *net,
 			       const struct in6_addr *local, const u8 *hardware)
