@@ -47,10 +47,11 @@ MOD_DIR  = $(DESTDIR)/lib/modules/$(RELEASE)/$(INSTALL_MOD_DIR)
 PLACES   = common $(wildcard pf_*)
 UNITS    = packetflow.service packetflow-group.service
 RUN      = tests/experiments/run
-SOURCES  = Kbuild VERSION LICENSE dkms.conf common $(wildcard pf_*)
+SOURCES  = Kbuild Makefile VERSION LICENSE dkms.conf tools/module-types tools/packetflow-xdp common $(wildcard pf_*)
 
 all: ## build the modules for the running kernel (or KVER=, or KDIR=)
 	$(KBUILD) modules
+	-@tools/module-types $(KDIR) $(RELEASE) pf_filter/pf_filter.ko
 
 install: install-tools ## install the modules, tools, service and /etc/packetflow.conf (DESTDIR= for packaging)
 	$(KBUILD) INSTALL_MOD_PATH=$(DESTDIR) INSTALL_MOD_DIR=$(INSTALL_MOD_DIR) \

@@ -6,14 +6,12 @@ seconds. The same kernel, unpacked here, is started by its PVH entry. It then
 stands at its linked address, which also makes runs repeatable.
 """
 
-import struct
-import subprocess
 import tempfile
 from pathlib import Path
 
-from rig.kernels import CACHE, Kernel
+from programs import load
 
-UNPACKERS = {b"\xfd7": "xz", b"(\xb5": "zstd", b"\x02!": "lz4"}
+from rig.kernels import CACHE, Kernel
 
 
 def bootable(kernel: Kernel) -> Path:
@@ -30,16 +28,6 @@ def bootable(kernel: Kernel) -> Path:
         target.parent.mkdir(exist_ok=True)
         # Two runs may unpack at a time, with the same process id in roots of their own.
         with tempfile.NamedTemporaryFile(dir=target.parent, delete=False) as partial:
-            partial.write(_payload(kernel.image.read_bytes()))
+            partial.write(load("module-types").unpacked(kernel.image.read_bytes()))
         Path(partial.name).rename(target)
     return target
-
-
-def _payload(image: bytes) -> bytes:
-    """The kernel proper of a bzImage; Documentation/arch/x86/boot.rst of Linux."""
-    setup_sectors = image[0x1F1]
-    offset, length = struct.unpack_from("<II", image, 0x248)
-    start = (setup_sectors + 1) * 512 + offset
-    packed = image[start : start + length - 4]  # the last four bytes are its size
-    unpack = [UNPACKERS[packed[:2]], "--decompress", "--stdout"]
-    return subprocess.run(unpack, input=packed, stdout=subprocess.PIPE, check=True).stdout

@@ -45,6 +45,26 @@ def names(tree: Path) -> list[str]:
     return sorted(str(path.relative_to(tree)) for path in tree.glob("*/pf_*.ko"))
 
 
+def typed(module: Path) -> bool:
+    return " .BTF " in run("readelf", "--sections", "--wide", module)
+
+
+def test_a_module_gets_its_types_where_headers_lack_the_kernels(tree: Path, tmp_path: Path) -> None:
+    chosen, module = kernel("6.1"), tmp_path / "pf_filter.ko"
+    command: list[str | Path] = [tree / "tools" / "module-types"]
+    command += [chosen.headers, chosen.version, module]
+    assert not (chosen.headers / "vmlinux").exists()
+    assert typed(tree / "pf_filter" / "pf_filter.ko")
+    run("objcopy", "--remove-section=.BTF", tree / "pf_filter" / "pf_filter.ko", module)
+    before = module.read_bytes()
+    told = subprocess.run(command, env={"PATH": ""}, capture_output=True, text=True, check=True)
+    assert "apt install pahole" in told.stdout and len(told.stdout.splitlines()) == 1
+    assert module.read_bytes() == before
+    assert run(*command) == "" and typed(module)
+    ids = run("readelf", "--hex-dump=.BTF_ids", module)
+    assert re.search(r"0x00000000 01000000 00000000 (?!00000000)\w{8} ", ids), ids
+
+
 def test_dkms_is_told_of_every_module(tree: Path) -> None:
     told = (tree / "dkms.conf").read_text()
     places = re.findall(r'^BUILT_MODULE_LOCATION\[\d\]="(.*)"$', told, re.MULTILINE)
@@ -106,6 +126,7 @@ def test_dkms_builds_installs_and_removes(tree: Path, tmp_path: Path) -> None:
         make -C {tree} dkms-install KVER={version} >&2
         cmp {tree}/pf_mm/policy.c /usr/src/packetflow-*/pf_mm/policy.c >&2
         modprobe --set-version {version} --show-depends pf_filter
+        readelf -SW /lib/modules/{version}/updates/dkms/pf_filter.ko | grep -F ' .BTF ' >&2
         make -C {tree} dkms-remove >&2
     """
     unshared = ["unshare", "--mount", "--propagation", "unchanged"]
