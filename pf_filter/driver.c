@@ -11,8 +11,8 @@
  *
  * All else passes: what pf_filter leaves alone, and what a program or rule at the device's
  * ingress may redirect before it reaches the hook. A tag of a VLAN has to be in the frame, as a
- * program cannot see one that the card has taken off. The sum of IPv4's header is verified here, as
- * the kernel verifies it only later.
+ * program cannot see one that the card has taken off, or that was never put in. The sum of IPv4's
+ * header is verified here, as the kernel verifies it only later.
  *
  * A program that is loaded holds the module, so what it calls is always there. @judging says
  * whether frames are judged.
@@ -25,6 +25,7 @@
 #include <linux/etherdevice.h>
 #include <linux/filter.h>
 #include <linux/if_vlan.h>
+#include <net/rtnetlink.h>
 #include <net/xdp.h>
 
 #include "../common/compat/compat.h"
@@ -45,6 +46,44 @@ static struct net_device *device_uppermost(struct net_device *dev)
 			return NULL;
 	}
 	return dev;
+}
+
+/* The VLAN of that tag, above the device or above what it is a port of. */
+static struct net_device *device_of_tag(struct net_device *dev, __be16 type, u16 id)
+{
+	struct net_device *found;
+
+	do {
+		found = __vlan_find_dev_deep_rcu(dev, type, id);
+		if (found || !(netif_is_lag_port(dev) || netif_is_bridge_port(dev)))
+			return found;
+		dev = netdev_master_upper_dev_get_rcu(dev);
+	} while (dev);
+	return NULL;
+}
+
+static bool device_has_vlans(struct net_device *dev)
+{
+	struct net_device *upper;
+	struct list_head *at;
+
+	netdev_for_each_upper_dev_rcu(dev, upper, at) {
+		if (is_vlan_dev(upper))
+			return true;
+	}
+	return false;
+}
+
+/*
+ * May a tag of these devices' VLANs be beside the frame, where no program sees it? So it is where
+ * the other end of a pair has put it there, whatever this end's settings say.
+ */
+static bool tag_may_be_hidden(struct net_device *by, struct net_device *dev)
+{
+	const struct rtnl_link_ops *kind = by->rtnl_link_ops;
+
+	return kind && !strcmp(kind->kind, "veth") &&
+	       (device_has_vlans(by) || device_has_vlans(dev));
 }
 
 /**
@@ -77,6 +116,7 @@ static const void *frame_take(struct frame *frame, unsigned int length)
 static __be16 frame_type(struct frame *frame)
 {
 	const struct ethhdr *eth = frame_take(frame, sizeof(*eth));
+	struct net_device *by = frame->dev;
 	unsigned int tags = 0;
 	__be16 type;
 
@@ -87,14 +127,15 @@ static __be16 frame_type(struct frame *frame)
 
 		if (!tag || tags == TAGS_MOST)
 			return 0;
-		frame->dev = __vlan_find_dev_deep_rcu(frame->dev, type,
-						      ntohs(tag->h_vlan_TCI) & VLAN_VID_MASK);
+		frame->dev = device_of_tag(frame->dev, type,
+					   ntohs(tag->h_vlan_TCI) & VLAN_VID_MASK);
 		if (!frame->dev)
 			return 0;
 		type = tag->h_vlan_encapsulated_proto;
 	}
 	frame->dev = device_uppermost(frame->dev);
-	if (!frame->dev || !ether_addr_equal(eth->h_dest, frame->dev->dev_addr))
+	if (!frame->dev || !ether_addr_equal(eth->h_dest, frame->dev->dev_addr) ||
+	    (!tags && tag_may_be_hidden(by, frame->dev)))
 		return 0;
 	return type;
 }

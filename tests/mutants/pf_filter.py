@@ -428,6 +428,27 @@ MUTANTS = [
         "vm/test_fuzz_packets.py::test_the_driver_drops_what_the_hook_would",
     ),
     Mutant(
+        "the driver takes frames whose tags the card took off for ones without",
+        "pf_filter/driver.c",
+        "if (by->features & (",
+        "if (by->features & 0 & (",
+        "vm/test_driver_devices.py::test_tags_that_the_card_takes_off",
+    ),
+    Mutant(
+        "the driver takes frames whose tags the other end hides for ones without",
+        "pf_filter/driver.c",
+        "(!tags && tag_may_be_hidden",
+        "(tags && tag_may_be_hidden",
+        "vm/test_driver_devices.py::test_nor_where_the_other_end_of_a_pair_hides_the_tags",
+    ),
+    Mutant(
+        "the driver does not know VLANs above a bond",
+        "pf_filter/driver.c",
+        "if (found || !(netif_is_lag_port",
+        "if (true || !(netif_is_lag_port",
+        "vm/test_driver_devices.py::test_a_bond_and_its_ports",
+    ),
+    Mutant(
         "all members of a group are looked at for each packet",
         "pf_filter/classify.c",
         "looks = min(n, GROUP_LOOKS)",

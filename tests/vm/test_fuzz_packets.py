@@ -184,7 +184,7 @@ def test_the_driver_drops_what_the_hook_would(frames: int, seed: int, programs: 
     if subprocess.run(["modprobe", "-a", "tun", "dummy"], check=False).returncode:
         raise Skip("this kernel has no tap device, or no dummy")
     if not Path("/sys/kernel/btf/pf_filter").exists():
-        raise Skip("this kernel's headers cannot make the module's types")
+        raise Skip("this kernel has no types (BTF)")
     early = 0
     for first in range(0, frames, BATCH):
         for wild in (False, True):

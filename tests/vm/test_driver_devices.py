@@ -1,0 +1,291 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Drops in the driver by devices that others stand on: VLANs, bonds, bridges; and by RPS.
+
+What is dropped in the driver does not come to IP. The first packet of a flow in each jiffy does,
+so not all of a flow are.
+"""
+
+import errno
+import os
+import socket
+import subprocess
+from collections.abc import Callable
+from functools import partial
+
+from inside import Skip, inside, mark
+from inside.driver import PACKETS, PORT, SIZE, asking, ended, met, sender, settled
+from inside.net import SMALL, Namespace, Peer, Pressure, Worker, drain, drops, ip
+from inside.suite import wait_for
+
+pytestmark = mark.ends
+
+TAGS = {
+    "one tag": ("802.1Q",),
+    "one tag of a provider": ("802.1ad",),
+    "two tags": ("802.1Q", "802.1Q"),
+    "two tags, the outer of a provider": ("802.1ad", "802.1Q"),
+}
+MOST = 0.5  # of the packets; the others were the first of their flow in a jiffy
+
+
+def needs(*modules: str) -> None:
+    if subprocess.run(["modprobe", "-a", *modules], check=False).returncode:
+        raise Skip(f"this kernel has no {' or no '.join(modules)}")
+
+
+def tags_stay(device: str) -> None:
+    """In the frame: the device neither takes them off nor has them put in by another."""
+    settings = ["rxvlan", "off", "txvlan", "off", "rx-vlan-stag-hw-parse", "off"]
+    settings += ["tx-vlan-stag-hw-insert", "off"]
+    subprocess.run(["ethtool", "-K", device, *settings], check=True, capture_output=True)
+
+
+def vlan(below: str, kinds: tuple[str, ...], number: int, own: str, far: str, mac: str) -> str:
+    """A device for such frames; its name."""
+    name = below
+    for kind in kinds:
+        ip(f"link add link {name} name {name}.7 type vlan proto {kind} id 7\nlink set {name}.7 up")
+        name += ".7"
+    ip(
+        f"address add 10.{number}.0.{own}/24 dev {name}\n"
+        f"neighbour replace 10.{number}.0.{far} lladdr {mac} dev {name}"
+    )
+    return name
+
+
+def tagged(peer: Peer, kinds: tuple[str, ...], number: int) -> Callable[[], object]:
+    """A VLAN between both; what sends by it to us."""
+    macs = "02:00:00:00:01:01", "02:00:00:00:01:02"
+    vlan(peer.device, kinds, number, "1", "2", macs[1])
+    with peer:
+        name = vlan("eth0", kinds, number, "2", "1", macs[0])
+    return sender(peer, name, f"10.{number}.0.1")
+
+
+def dropped_there(full: Pressure, send: Callable[[], object]) -> None:
+    driver, early = ended(full, send)
+    assert MOST * PACKETS < driver <= early, (driver, early)
+
+
+def left_to_the_hook(full: Pressure, send: Callable[[], object]) -> None:
+    driver, early = ended(full, send)
+    assert driver == 0 < MOST * PACKETS < early, (driver, early)
+
+
+@inside()
+def test_tags_of_vlans() -> None:
+    needs("8021q")
+    peer, full = Peer(), Pressure("0.0.0.0", PORT)
+    tags_stay(peer.device)
+    with peer:
+        tags_stay("eth0")
+    with asking(peer.device):
+        dropped_there(full, sender(peer, "eth0", peer.ours4))
+        for at, kinds in enumerate(TAGS.values()):
+            send = tagged(peer, kinds, 20 + at)
+            dropped_there(full, send)
+            ip(f"link delete {peer.device}.7")
+            with peer:
+                ip("link delete eth0.7")
+
+
+@inside()
+def test_tags_that_the_card_takes_off() -> None:
+    """A program cannot see them, so nothing is dropped before the hook knows of them."""
+    needs("8021q")
+    peer, full = Peer(), Pressure("0.0.0.0", PORT)
+    with asking(peer.device):
+        left_to_the_hook(full, sender(peer, "eth0", peer.ours4))
+        left_to_the_hook(full, tagged(peer, ("802.1Q",), 20))
+
+
+def bound(address: str, device: str) -> socket.socket:
+    """To the port on that device alone."""
+    sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, device.encode())
+    sock.bind((address, PORT))
+    return sock
+
+
+def receives_all_beside_a_full_one(peer: Peer) -> None:
+    """The same addresses and ports with a tag and without; a receiver for each, one is full."""
+    macs = "02:00:00:00:01:01", "02:00:00:00:01:02"
+    name = vlan(peer.device, ("802.1Q",), 20, "1", "2", macs[1])
+    with peer:
+        vlan("eth0", ("802.1Q",), 20, "2", "1", macs[0])
+        ip(f"neighbour replace {peer.ours4} lladdr {macs[0]} dev eth0.7")
+    pressure = Pressure()
+    full, empty = (bound("0.0.0.0", device) for device in (peer.device, name))
+    full.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, SMALL)
+    below, above = (udp_from(peer, device) for device in ("eth0", "eth0.7"))
+    with asking(peer.device):
+        for _ in range(16):
+            below()
+        pressure.raise_()
+        before = drops(full)
+        got: list[bytes] = []
+
+        def all_received() -> bool:
+            got.extend(drain(empty))
+            return len(got) == PACKETS
+
+        for _ in range(PACKETS):
+            below()
+            above()
+            all_received()
+        settled(full, before)
+        wait_for(all_received)
+
+
+def udp_from(peer: Peer, device: str) -> Callable[[], object]:
+    """By that device, always from the same port."""
+    with peer:
+        sock = bound(peer.theirs4, device)
+    return lambda: sock.sendto(bytes(SIZE), (peer.ours4, PORT))
+
+
+@inside()
+def test_a_vlan_is_not_taken_for_the_device_below() -> None:
+    needs("8021q")
+    peer = Peer()
+    tags_stay(peer.device)
+    with peer:
+        tags_stay("eth0")
+    receives_all_beside_a_full_one(peer)
+
+
+@inside()
+def test_nor_where_the_other_end_of_a_pair_hides_the_tags() -> None:
+    needs("8021q")
+    peer = Peer()
+    tags_stay(peer.device)
+    receives_all_beside_a_full_one(peer)
+
+
+def master(peer: Peer, kind: str, name: str) -> Callable[[], object]:
+    """The device gets another above, with an address of its own; what sends to that."""
+    ip(
+        f"link add {name} type {kind}\nlink set {peer.device} down\n"
+        f"link set {peer.device} master {name}\nlink set {peer.device} up\n"
+        f"link set {name} address 02:00:00:00:01:01 up\naddress add 10.30.0.1/24 dev {name}\n"
+        f"neighbour replace 10.30.0.2 lladdr 02:00:00:00:01:02 dev {name}"
+    )
+    with peer:
+        ip(
+            "address add 10.30.0.2/24 dev eth0\n"
+            "neighbour replace 10.30.0.1 lladdr 02:00:00:00:01:01 dev eth0"
+        )
+    send = sender(peer, "eth0", "10.30.0.1")
+    before = met()
+    wait_for(lambda: send() and met() > before)  # its port takes a moment
+    return send
+
+
+@inside()
+def test_a_bond_and_its_ports() -> None:
+    needs("bonding", "8021q")
+    peer, full = Peer(), Pressure("0.0.0.0", PORT)
+    with peer:
+        tags_stay("eth0")
+    tags_stay(peer.device)
+    send = master(peer, "bond mode active-backup", "b0")
+    for device in (peer.device, "b0"):
+        with asking(device):
+            dropped_there(full, send)
+    vlan("b0", ("802.1Q",), 20, "1", "2", "02:00:00:00:01:02")
+    with peer:
+        name = vlan("eth0", ("802.1Q",), 20, "2", "1", "02:00:00:00:01:01")
+    for device in (peer.device, "b0"):
+        with asking(device):
+            dropped_there(full, sender(peer, name, "10.20.0.1"))
+
+
+@inside()
+def test_a_port_of_a_bridge() -> None:
+    needs("bridge")
+    peer, full = Peer(), Pressure("0.0.0.0", PORT)
+    tags_stay(peer.device)
+    send = master(peer, "bridge", "br0")
+    with asking(peer.device):
+        dropped_there(full, send)
+
+
+STEER = "mount -t sysfs sysfs /sys && echo 2 > /sys/class/net/v1/queues/rx-0/rps_cpus"
+
+
+@mark.steers
+@mark.cpus(2)
+@inside()
+def test_steered_to_another_cpu_all_passes_the_driver() -> None:
+    """The hook is met there, and tells nothing to the driver's CPU."""
+    peer, full = Peer(), Pressure("0.0.0.0", PORT)
+    tags_stay(peer.device)
+    subprocess.run(["unshare", "--mount", "sh", "-c", STEER], check=True)
+    send = sender(peer, "eth0", peer.ours4)
+    with asking(peer.device):
+        driver, _ = ended(full, send)
+    assert driver == 0
+
+
+@inside()
+def test_in_the_stack() -> None:
+    """Where a driver has no XDP, the same verdicts come later."""
+    peer, full = Peer(), Pressure("0.0.0.0", PORT)
+    tags_stay(peer.device)
+    with asking(peer.device, generic=True):
+        dropped_there(full, sender(peer, "eth0", peer.ours4))
+
+
+PAIR = """\
+link add q0 numrxqueues 2 numtxqueues 2 address 02:00:00:00:09:01 type veth \
+peer name q1 numrxqueues 2 numtxqueues 2 netns {peer}
+"""
+UP = """\
+link set q0 up
+address add 10.9.0.1/24 dev q0
+"""
+THERE = """\
+link set q1 up
+address add 10.9.0.2/24 dev q1
+neighbour replace 10.9.0.1 lladdr 02:00:00:00:09:01 dev q1
+"""
+CYCLES = 5
+
+
+def changed(other: Namespace) -> None:
+    """What happens to a device in its life, to its end."""
+    here = os.open("/proc/thread-self/ns/net", os.O_RDONLY)
+    for queues in (1, 2):
+        subprocess.run(["ethtool", "-L", "q0", "tx", str(queues)], check=True)
+    ip("link set q0 mtu 1400\nlink set q0 down\nlink set q0 name q2\nlink set q2 name q0 up")
+    ip(f"link set q0 netns {other.path}")
+    with other:
+        ip(f"{UP}link set q0 netns /proc/{os.getpid()}/fd/{here}")
+    os.close(here)
+    ip(f"{UP}link delete q0")
+
+
+@inside()
+def test_a_device_is_changed_and_goes_under_traffic() -> None:
+    peer, other, full = Peer(), Namespace(), Pressure("0.0.0.0", PORT)
+    for _ in range(CYCLES):
+        full.raise_()
+        ip(PAIR.format(peer=peer.path) + UP)
+        tags_stay("q0")
+        with peer:
+            ip(THERE)
+        with asking("q0"):
+            worker = Worker(partial(send_while_it_is_there, sender(peer, "q1", "10.9.0.1")))
+            worker.begin()
+            changed(other)
+            worker.finished()
+            worker.end()
+
+
+def send_while_it_is_there(send: Callable[[], object]) -> None:
+    while True:
+        try:
+            send()
+        except OSError as error:
+            if error.errno == errno.ENODEV:
+                return
