@@ -4,7 +4,8 @@
 Both show the median over the repeats; the picture has the spread (minimum to
 maximum) as error bars. The two stock arms are one bar. Of W1 it is the answers of the web
 server. Beside that, and beside what receivers in a container got, is what an administrator
-could get by hand for them.
+could get by hand for them; and, where it was measured, what PacketFlow gives if its drops are
+made in the driver.
 """
 
 from __future__ import annotations
@@ -13,10 +14,12 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import matplotlib
 from experiments.arms import OFF
 from experiments.result import Json
+from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
@@ -29,7 +32,8 @@ EXPLAINED = {
     "C1-nat": "receivers in a container, behind NAT",
 }
 STOCK_COLOUR, OUR_COLOUR, INK, PALE = "#a9b1ba", "#0b6e99", "#24292f", "#d8dee4"
-HAND_COLOUR = "#d98324"
+HAND_COLOUR, DRIVER_COLOUR = "#d98324", "#12394c"
+IN_DRIVER = "all-xdp"  # the arm
 TEXT_WIDTH = 46  # cells for what was sent
 
 
@@ -69,6 +73,13 @@ def by_hand(result: Json) -> list[Bars]:
     return [bars("others dropped by hand", HAND_COLOUR, result, ["shed-all"])]
 
 
+def in_driver(result: Json) -> list[Bars]:
+    """What PacketFlow drops is dropped in the driver, where that was measured."""
+    if IN_DRIVER not in result["arms"]:
+        return []
+    return [bars("dropped in the driver", DRIVER_COLOUR, result, [IN_DRIVER])]
+
+
 def deepest(result: Json) -> Json:
     """Of a sweep the step at which most was sent, as an experiment of one load."""
     return {**result, "arms": result["steps"][-1]["arms"]}
@@ -89,11 +100,13 @@ def answers(result: Json) -> list[tuple[str, str, list[float]]]:
     kinds = (
         ("stock kernel", STOCK_COLOUR, OFF),
         ("with PacketFlow", OUR_COLOUR, ["all"]),
+        ("dropped in the driver", DRIVER_COLOUR, [IN_DRIVER]),
         ("floods dropped by hand", HAND_COLOUR, ["shed-all"]),
     )
     return [
         (label, colour, [value for name in names for value in arms[name]["answers_per_s"]])
         for label, colour, names in kinds
+        if set(names) <= arms.keys()
     ]
 
 
@@ -104,7 +117,7 @@ def text(result: Json) -> str:
     if "steps" in result:
         one = deepest(result)
         return flood_text(one, both(one) + by_hand(one))
-    return flood_text(result, both(result))
+    return flood_text(result, both(result) + in_driver(result))
 
 
 def web_text(result: Json) -> str:
@@ -177,7 +190,7 @@ def compose(results: Sequence[Json]) -> Figure:
             one = deepest(result)
             draw(panel, one, by_hand(one))
         else:
-            draw(panel, result)
+            draw(panel, result, in_driver(result))
     first = results[0]
     entitle(
         figure,
@@ -185,8 +198,12 @@ def compose(results: Sequence[Json]) -> Figure:
         f"Linux {first['version']}, {first['date'][:10]}. "
         "Medians; thin lines: smallest to largest.",
     )
-    handles, labels = panels[0][-1].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="lower center", ncols=len(labels), frameon=False)
+    legend: dict[str, Artist] = {}
+    for panel in panels[0]:
+        handles, labels = panel.get_legend_handles_labels()
+        legend |= dict(zip(labels, handles, strict=True))
+    below: dict[str, Any] = {"loc": "lower center", "ncols": len(legend), "frameon": False}
+    figure.legend(legend.values(), legend.keys(), **below)
     figure.subplots_adjust(left=0.8 / width, right=0.985, top=0.79, bottom=0.14, wspace=0.18)
     return figure
 

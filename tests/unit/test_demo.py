@@ -32,12 +32,12 @@ def contained() -> result.Json:
 
 
 def flooded() -> result.Json:
-    runs = {name: [run(STOCK)] for name in ("stock", "stock2", "all")}
+    runs = {name: [run(STOCK)] for name in ("stock", "stock2", "all", "all-xdp")}
     return result.result_json("U1", GUEST, "light", LOAD, runs)
 
 
 def asked() -> result.Json:
-    found = {"stock": 5.0, "stock2": 5.0, "all": 90.0, "shed-all": 100.0}
+    found = {"stock": 5.0, "stock2": 5.0, "all": 90.0, "all-xdp": 95.0, "shed-all": 100.0}
     closing = {"sent": 1, "unaccounted": 0}
     arms = {
         name: {
@@ -64,13 +64,20 @@ def test_receivers_in_a_container_stand_beside_stock_and_what_is_got_by_hand() -
     assert {row.index(row.split()[-3][0]) for row in rows} == {rows[0].index("·")}
 
 
+def test_what_is_dropped_in_the_driver_has_a_bar_where_it_was_measured() -> None:
+    for found in (flooded(), asked()):
+        assert "dropped in the driver" in chart.text(found)
+    assert "dropped in the driver" not in chart.text(contained())
+
+
 def test_a_panel_of_receivers_in_a_container_has_a_bar_for_each_state_and_receiver() -> None:
     figure = chart.compose([flooded(), contained()])
     first, second = figure.axes
-    assert (len(first.patches), len(second.patches)) == (2 * 4, 3 * 4)
+    assert (len(first.patches), len(second.patches)) == (3 * 4, 3 * 4)
     assert [one.get_text() for one in figure.legends[0].get_texts()] == [
         "stock kernel",
         "with PacketFlow",
+        "dropped in the driver",
         "others dropped by hand",
     ]
 
