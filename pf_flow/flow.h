@@ -19,6 +19,7 @@
 #ifndef _PFLOW_FLOW_H
 #define _PFLOW_FLOW_H
 
+#include <linux/bits.h>
 #include <linux/list.h>
 #include <linux/mutex.h>
 #include <linux/netdevice.h>
@@ -33,6 +34,10 @@
 #define FLOW_NAME	32
 #define FLOW_KINDS	32
 #define FLOW_ERROR	128
+#define FLOW_WORDS	6
+#define FLOW_HOOKS	4	/* of a namespace */
+#define FLOW_SLOT_BITS	6
+#define FLOW_SLOTS	BIT(FLOW_SLOT_BITS)
 
 enum {
 	FLOW_KNOB_MEMORY,
@@ -69,7 +74,7 @@ struct flow_key {
 			u8 rank;
 			u8 spare;
 		};
-		u64 words[6];
+		u64 words[FLOW_WORDS];
 	};
 };
 
@@ -216,10 +221,14 @@ struct flow_link {
  * struct flow_kind - flows of which the same counts
  * @mask: what that is
  * @bits: how much of it there is; who says more comes first
+ * @first: word of @mask that is not 0
+ * @end: behind the last one
  */
 struct flow_kind {
 	struct flow_key mask;
 	u32 bits;
+	u8 first;
+	u8 end;
 };
 
 /**
@@ -234,6 +243,7 @@ struct flow_kind {
  * @used: how many of them are
  * @room: how many there are
  * @mask: number of buckets less 1
+ * @shift: so much of a hash of 64 bits is not needed for a bucket
  * @names: buckets by name
  * @buckets: by key
  */
@@ -248,6 +258,7 @@ struct flow_table {
 	u32 used;
 	u32 room;
 	u32 mask;
+	u32 shift;
 	struct hlist_head *names;
 	struct hlist_head *buckets;
 };
@@ -259,6 +270,7 @@ struct flow_table {
  * @flows: all of them; read under RCU
  * @number: how many
  * @hooked: our hooks are there
+ * @hooks: they, which know whose they are
  * @list: all namespaces
  */
 struct flow_net {
@@ -267,6 +279,7 @@ struct flow_net {
 	struct list_head flows;
 	u32 number;
 	bool hooked;
+	struct nf_hook_ops hooks[FLOW_HOOKS];
 	struct list_head list;
 };
 
@@ -293,6 +306,16 @@ static inline struct flow_wait *flow_wait_of(struct sk_buff *skb)
 	return (struct flow_wait *)(skb->cb + FLOW_WAIT_AT);
 }
 
+static inline bool flow_key_same(const struct flow_key *one, const struct flow_key *other)
+{
+	u64 differ = 0;
+	unsigned int i;
+
+	for (i = 0; i < FLOW_WORDS; i++)
+		differ |= one->words[i] ^ other->words[i];
+	return !differ;
+}
+
 /* knobs.c */
 extern struct pflow_knob flow_knobs[FLOW_KNOBS];
 int flow_exempt_setup(void);
@@ -312,8 +335,8 @@ u32 flow_nets_flows(void);
 /* packet.c */
 void flow_key_set(struct flow_key *key, const struct sk_buff *skb,
 		  const struct nf_hook_state *state);
-unsigned int flow_hook_early(void *priv, struct sk_buff *skb, const struct nf_hook_state *state);
-unsigned int flow_hook(void *priv, struct sk_buff *skb, const struct nf_hook_state *state);
+unsigned int flow_hook_early(void *ours, struct sk_buff *skb, const struct nf_hook_state *state);
+unsigned int flow_hook(void *ours, struct sk_buff *skb, const struct nf_hook_state *state);
 
 /* flow.c */
 struct flow *flow_alloc(const char *name, const struct flow_pattern *match,
@@ -363,12 +386,20 @@ void flow_server_status(struct seq_file *m);
 void flow_server_metrics(struct seq_file *m);
 
 /* table.c */
+extern u64 flow_key_seed[FLOW_WORDS];
+void flow_table_setup(void);
 struct flow_table *flow_table_alloc(u32 room);
 void flow_table_free(struct flow_table *table);
 const char *flow_table_add(struct flow_table *table, struct flow *flow);
 void flow_table_remove(struct flow_table *table, struct flow *flow);
 struct flow *flow_table_named(const struct flow_table *table, const char *name);
 struct flow *flow_table_find(const struct flow_table *table, const struct flow_key *key);
+
+/* Which of FLOW_SLOTS of a CPU is the key's, where something is remembered of it? */
+static inline u32 flow_key_slot(const struct flow_key *key)
+{
+	return pflow_slot_hash(flow_key_seed, key->words, FLOW_WORDS) >> (64 - FLOW_SLOT_BITS);
+}
 
 /* parse.c */
 const char *flow_parse_name(char **rest, char *name);

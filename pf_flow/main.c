@@ -28,6 +28,7 @@ static int __init pf_flow_init(void)
 
 	if (err)
 		return err;
+	flow_table_setup();
 	err = flow_rank_setup();
 	if (err)
 		goto recall;

@@ -13,7 +13,6 @@
  * Context: softirqs off, RCU read side, unless said otherwise. With PREEMPT_RT nothing is
  * remembered, see recall.c.
  */
-#include <linux/jhash.h>
 #include <linux/jiffies.h>
 #include <linux/percpu.h>
 #include <net/addrconf.h>
@@ -23,8 +22,6 @@
 
 #include "../common/compat/compat.h"
 #include "flow.h"
-
-#define SLOTS	64
 
 /* Of the last packets: what was answered. */
 struct answer {
@@ -118,10 +115,9 @@ u8 flow_rank(const struct flow_key *key, const struct sk_buff *skb, struct net *
 		return 0;
 	if (IS_ENABLED(CONFIG_PREEMPT_RT))
 		return key_rank(key, skb, net);
-	answer = this_cpu_ptr(answers) + jhash2((const u32 *)key, sizeof(*key) / sizeof(u32), 0) %
-		 SLOTS;
+	answer = this_cpu_ptr(answers) + flow_key_slot(key);
 	if (answer->at == (u32)jiffies && answer->net == net &&
-	    !memcmp(&answer->key, key, sizeof(*key)))
+	    flow_key_same(&answer->key, key))
 		return answer->rank;
 	answer->key = *key;
 	answer->net = net;
@@ -137,7 +133,7 @@ u8 flow_rank(const struct flow_key *key, const struct sk_buff *skb, struct net *
  */
 int flow_rank_setup(void)
 {
-	answers = __alloc_percpu(SLOTS * sizeof(*answers), __alignof__(*answers));
+	answers = __alloc_percpu(FLOW_SLOTS * sizeof(*answers), __alignof__(*answers));
 	return answers ? 0 : -ENOMEM;
 }
 
