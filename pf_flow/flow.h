@@ -34,7 +34,7 @@
 #define FLOW_NAME	32
 #define FLOW_KINDS	32
 #define FLOW_ERROR	128
-#define FLOW_WORDS	6
+#define FLOW_WORDS	7
 #define FLOW_HOOKS	4	/* of a namespace */
 #define FLOW_SLOT_BITS	6
 #define FLOW_SLOTS	BIT(FLOW_SLOT_BITS)
@@ -56,8 +56,9 @@ enum {
  * @mark: of the packet
  * @protocol: above IP
  * @family: NFPROTO_IPV4 or NFPROTO_IPV6
- * @rank: see flow_rank(); 0 where no flow asks for it
+ * @rank: see struct flow_receiver; 0 where no flow asks for it
  * @spare: 0
+ * @cgroup: likewise
  * @words: all of it
  */
 struct flow_key {
@@ -73,6 +74,7 @@ struct flow_key {
 			u8 family;
 			u8 rank;
 			u8 spare;
+			u64 cgroup;
 		};
 		u64 words[FLOW_WORDS];
 	};
@@ -90,6 +92,16 @@ struct flow_pattern {
 	struct flow_key mask;
 	char device[IFNAMSIZ];
 	bool fallback;
+};
+
+/**
+ * struct flow_receiver - who receives a packet
+ * @rank: FLOW_RANK_OF() its rank; 0: not known
+ * @cgroup: number of the deepest control group of its socket that some flow names; 0: none
+ */
+struct flow_receiver {
+	u8 rank;
+	u64 cgroup;
 };
 
 /**
@@ -205,6 +217,7 @@ struct flow {
  * struct flow_link - a flow's place in a table
  * @by_key: in a bucket
  * @by_name: in another; only under flow_mutex
+ * @by_cgroup: in a third, if it names one that no other link there does
  * @key: the flow's
  * @flow: it
  * @kind: which of the table's kinds
@@ -212,6 +225,7 @@ struct flow {
 struct flow_link {
 	struct hlist_node by_key;
 	struct hlist_node by_name;
+	struct hlist_node by_cgroup;
 	struct flow_key key;
 	struct flow *flow;
 	u32 kind;
@@ -237,7 +251,7 @@ struct flow_kind {
  * @kinds: of its flows; those of which more counts first
  * @nr_kinds: how many
  * @order: their numbers, in that order
- * @ranks: some kind asks for the receiver's
+ * @receivers: some kind asks for the receiver
  * @fallback: the flow of all other packets, or NULL
  * @links: room for all flows
  * @used: how many of them are
@@ -246,13 +260,14 @@ struct flow_kind {
  * @shift: so much of a hash of 64 bits is not needed for a bucket
  * @names: buckets by name
  * @buckets: by key
+ * @cgroups: by control group; NULL: no flow names one
  */
 struct flow_table {
 	u64 number;
 	struct flow_kind kinds[FLOW_KINDS];
 	u32 nr_kinds;
 	u8 order[FLOW_KINDS];
-	bool ranks;
+	bool receivers;
 	struct flow *fallback;
 	struct flow_link *links;
 	u32 used;
@@ -261,6 +276,7 @@ struct flow_table {
 	u32 shift;
 	struct hlist_head *names;
 	struct hlist_head *buckets;
+	struct hlist_head *cgroups;
 };
 
 /**
@@ -361,11 +377,12 @@ bool flow_any_full(void);
 int flow_recall_setup(void);
 void flow_recall_teardown(void);
 
-/* rank.c */
+/* receiver.c */
 #define FLOW_RANK_OF(rank)	((rank) + 1)	/* 0: of nobody who is known */
-u8 flow_rank(const struct flow_key *key, const struct sk_buff *skb, struct net *net);
-int flow_rank_setup(void);
-void flow_rank_teardown(void);
+struct flow_receiver flow_receiver_of(const struct flow_table *table, const struct flow_key *key,
+				      const struct sk_buff *skb, struct net *net);
+int flow_receiver_setup(void);
+void flow_receiver_teardown(void);
 
 /* serve.c */
 int flow_server_setup(void);
@@ -392,6 +409,8 @@ struct flow_table *flow_table_alloc(u32 room);
 void flow_table_free(struct flow_table *table);
 const char *flow_table_add(struct flow_table *table, struct flow *flow);
 void flow_table_remove(struct flow_table *table, struct flow *flow);
+const char *flow_table_finish(struct flow_table *table);
+bool flow_table_has_cgroup(const struct flow_table *table, u64 cgroup);
 struct flow *flow_table_named(const struct flow_table *table, const char *name);
 struct flow *flow_table_find(const struct flow_table *table, const struct flow_key *key);
 

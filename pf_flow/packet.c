@@ -199,6 +199,7 @@ unsigned int flow_hook(void *ours, struct sk_buff *skb, const struct nf_hook_sta
 	bool on, shown, full = false;
 	u32 bytes, packets;
 	u8 rank;
+	struct flow_receiver receiver = {};
 	struct flow_key key;
 	struct flow *flow;
 
@@ -206,15 +207,19 @@ unsigned int flow_hook(void *ours, struct sk_buff *skb, const struct nf_hook_sta
 		return NF_ACCEPT;
 	flow_key_set(&key, skb, state);
 	on = softirqs_off();
-	if (unlikely(table->ranks))
-		key.rank = flow_rank(&key, skb, state->net);
+	if (unlikely(table->receivers)) {
+		receiver = flow_receiver_of(table, &key, skb, state->net);
+		key.rank = receiver.rank;
+		key.cgroup = receiver.cgroup;
+	}
 	flow = port_is_exempt(key.dport) ? NULL : flow_recall(table, &key);
 	shown = flow_recall_shown(skb);
 	if (flow) {
 		packets = packet_count(skb, &bytes);
 		if (!flow_pass(flow, bytes, packets)) {
-			rank = key.rank ?: flow_rank(&key, skb, state->net);
-			rank = rank ? rank - FLOW_RANK_OF(0) : PFLOW_RANK_NICE0;
+			if (likely(!table->receivers))
+				receiver = flow_receiver_of(table, &key, skb, state->net);
+			rank = receiver.rank ? receiver.rank - FLOW_RANK_OF(0) : PFLOW_RANK_NICE0;
 			verdict = flow_admit(flow, skb, state, bytes, packets, rank, &full);
 		}
 	}

@@ -66,6 +66,11 @@ static bool kind_same(const struct flow_kind *kind, const struct flow_key *one,
 	return !differ;
 }
 
+static struct hlist_head *table_cgroup_bucket(const struct flow_table *table, u64 cgroup)
+{
+	return &table->cgroups[(cgroup * flow_key_seed[0]) >> table->shift];
+}
+
 static struct hlist_head *table_name_bucket(const struct flow_table *table, const char *name)
 {
 	return &table->names[full_name_hash(NULL, name, strlen(name)) & table->mask];
@@ -82,6 +87,7 @@ void flow_table_free(struct flow_table *table)
 	kvfree(table->links);
 	kvfree(table->names);
 	kvfree(table->buckets);
+	kvfree(table->cgroups);
 	kfree(table);
 }
 
@@ -132,7 +138,7 @@ static u32 table_kind(struct flow_table *table, const struct flow_key *mask)
 	new->end = FLOW_WORDS;
 	while (!mask->words[new->end - 1])
 		new->end--;
-	table->ranks = table->ranks || mask->rank;
+	table->receivers = table->receivers || mask->rank || mask->cgroup;
 	for (place = table->nr_kinds++; place; place--) {
 		u8 before = table->order[place - 1];
 
@@ -221,6 +227,50 @@ void flow_table_remove(struct flow_table *table, struct flow *flow)
 	else
 		hlist_del_init(&link->by_key);
 	hlist_del_init(&link->by_name);
+}
+
+/**
+ * flow_table_has_cgroup() - does some flow name a control group?
+ * @table: in force, with @cgroups
+ * @cgroup: its number
+ *
+ * Context: softirqs off, RCU read side. Return: whether one does.
+ */
+bool flow_table_has_cgroup(const struct flow_table *table, u64 cgroup)
+{
+	const struct flow_link *link;
+
+	hlist_for_each_entry(link, table_cgroup_bucket(table, cgroup), by_cgroup)
+		if (link->key.cgroup == cgroup)
+			return true;
+	return false;
+}
+
+/**
+ * flow_table_finish() - a table is complete, and may be put in force
+ * @table: that was made
+ *
+ * Context: process, may sleep. Return: NULL, or why not.
+ */
+const char *flow_table_finish(struct flow_table *table)
+{
+	struct flow_link *link;
+	u32 i;
+
+	for (i = 0; i < table->used; i++) {
+		link = &table->links[i];
+		if (!link->key.cgroup || hlist_unhashed(&link->by_name))
+			continue;
+		if (!table->cgroups)
+			table->cgroups = kvcalloc(table->mask + 1, sizeof(*table->cgroups),
+						  GFP_KERNEL_ACCOUNT);
+		if (!table->cgroups)
+			return "there is no memory";
+		if (!flow_table_has_cgroup(table, link->key.cgroup))
+			hlist_add_head(&link->by_cgroup,
+				       table_cgroup_bucket(table, link->key.cgroup));
+	}
+	return NULL;
 }
 
 /**

@@ -102,9 +102,16 @@ MUTANTS = [
     ),
     Mutant(
         "the server knows no ranks",
-        "pf_flow/rank.c",
-        "return entry ? FLOW_RANK_OF(READ_ONCE(entry->rank)) : 0;",
-        "return entry ? 0 : 0;",
+        "pf_flow/receiver.c",
+        "receiver.rank = FLOW_RANK_OF(READ_ONCE(entry->rank));",
+        "receiver.rank = 0;",
         FLOW + "test_by_rank_the_more_important_receiver_has_its_packets_first",
+    ),
+    Mutant(
+        "control groups are not nested",
+        "pf_flow/receiver.c",
+        "cgroup; cgroup = cgroup_parent(cgroup))",
+        "cgroup; cgroup = NULL)",
+        TABLE + "test_flows_by_the_control_group_of_the_receiver",
     ),
 ]
