@@ -104,6 +104,30 @@ void pflow_bucket_spend(struct pflow_bucket *bucket, u32 bytes)
 		bucket->tokens -= bytes * BYTE_TOKENS;
 }
 
+/**
+ * pflow_bucket_holds() - can a packet have all its tokens at once?
+ * @bucket: it
+ * @bytes: of the packet
+ *
+ * Return: whether the bucket is as deep as that.
+ */
+bool pflow_bucket_holds(const struct pflow_bucket *bucket, u32 bytes)
+{
+	return !bucket->rate || bytes * BYTE_TOKENS <= bucket->depth;
+}
+
+/**
+ * pflow_bucket_slow() - does it take long to earn what a packet takes?
+ * @bucket: it
+ * @bytes: of the packet
+ *
+ * Return: whether it takes more than a millisecond.
+ */
+bool pflow_bucket_slow(const struct pflow_bucket *bucket, u32 bytes)
+{
+	return bucket->rate && bytes * 8000ull > bucket->rate;
+}
+
 /* For lateness of that many us, which would cost tokens if the bucket were full by then. */
 static u32 depth_bytes(u64 rate, u32 us, u32 longest)
 {

@@ -44,6 +44,8 @@ void pflow_bucket_set(struct pflow_bucket *bucket, u64 rate, u32 burst, u64 now)
 void pflow_bucket_fill(struct pflow_bucket *bucket, u64 now);
 u64 pflow_bucket_wait(const struct pflow_bucket *bucket, u32 bytes);
 void pflow_bucket_spend(struct pflow_bucket *bucket, u32 bytes);
+bool pflow_bucket_holds(const struct pflow_bucket *bucket, u32 bytes);
+bool pflow_bucket_slow(const struct pflow_bucket *bucket, u32 bytes);
 
 u32 pflow_burst_bytes(u64 rate, u32 longest);
 u32 pflow_peak_bytes(u64 peak, u32 longest);

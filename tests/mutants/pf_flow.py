@@ -12,22 +12,22 @@ MUTANTS = [
     Mutant(
         "a packet overtakes those of its flow that wait",
         "pf_flow/flow.c",
-        "passes = flow->state == FLOW_IDLE && flow_try_pass",
-        "passes = flow_try_pass",
+        "passes = flow->state == FLOW_IDLE && !flow_is_too_lumpy",
+        "passes = !flow_is_too_lumpy",
         LIFETIME + "test_order_is_kept_where_packets_begin_and_cease_to_wait",
     ),
     Mutant(
         "a flow that goes lets packets by those that wait",
         "pf_flow/flow.c",
-        "\tif ((idle || (!can && flow->door != FLOW_SHUT)) &&",
-        "\tif ((idle || !can || flow->door == FLOW_SHUT) &&",
+        "asks = can ? flow->state == FLOW_IDLE : flow->door != FLOW_SHUT;",
+        "asks = !can || flow->state == FLOW_IDLE || flow->door == FLOW_SHUT;",
         LIFETIME + "test_nothing_is_overtaken_when_a_flow_goes_under_a_flood",
     ),
     Mutant(
         "packets wait for a device that is down",
         "pf_flow/flow.c",
-        "skb_shares_new_connection(skb) ||\n\t\t     !netif_running(skb->dev)))",
-        "skb_shares_new_connection(skb)))",
+        "skb_has_new_connection(skb, 2) ||\n\t\t     !netif_running(skb->dev)))",
+        "skb_has_new_connection(skb, 2)))",
         LIFETIME + "test_a_device_that_is_down_has_nothing_wait",
     ),
     Mutant(
@@ -106,6 +106,13 @@ MUTANTS = [
         "receiver.rank = FLOW_RANK_OF(READ_ONCE(entry->rank));",
         "receiver.rank = 0;",
         FLOW + "test_by_rank_the_more_important_receiver_has_its_packets_first",
+    ),
+    Mutant(
+        "super-packets wait whole",
+        "pf_flow/flow.c",
+        "if (parts && flow_is_lumpy(flow, bytes, packets) &&",
+        "if (false && parts && flow_is_lumpy(flow, bytes, packets) &&",
+        FLOW + "test_a_super_packet_goes_packet_by_packet",
     ),
     Mutant(
         "control groups are not nested",

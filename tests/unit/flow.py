@@ -72,6 +72,8 @@ def _built() -> ctypes.CDLL:
         "bucket_fill": (None, bucket, u64),
         "bucket_wait": (u64, bucket, u32),
         "bucket_spend": (None, bucket, u32),
+        "bucket_holds": (ctypes.c_bool, bucket, u32),
+        "bucket_slow": (ctypes.c_bool, bucket, u32),
         "burst_bytes": (u32, u64, u32),
         "peak_bytes": (u32, u64, u32),
         "queue_bytes": (u32, u64),
@@ -110,6 +112,12 @@ class Bucket:
 
     def spend(self, size: int) -> None:
         _built().pflow_bucket_spend(self._raw, size)
+
+    def holds(self, size: int) -> bool:
+        return bool(_built().pflow_bucket_holds(self._raw, size))
+
+    def slow(self, size: int) -> bool:
+        return bool(_built().pflow_bucket_slow(self._raw, size))
 
     def take(self, size: int, now: int) -> bool:
         """Let a packet go if it may."""
