@@ -42,6 +42,11 @@ class Limited:
         return max(self.rate // 800, 2 * self.size)
 
     @property
+    def queue(self) -> int:
+        """As long as pf_flow's: 100 ms of the rate; bytes."""
+        return min(max(self.rate // 80, 32 << 10), 64 << 20)
+
+    @property
     def match(self) -> str:
         """For tc."""
         return f"protocol ip flower ip_proto {self.protocol} dst_port {self.port}"
@@ -87,12 +92,15 @@ class Police(Limit):
 
 
 class Ifb(Limit):
-    """A detour at the ingress, through a device that has a queue."""
+    """A detour at the ingress, through a device that has a queue.
+
+    The one that it has by itself is of 32 packets, half of what a card hands on at a time."""
 
     MODULES = "sch_htb"
 
     def queue(self, flow: Limited, device: str) -> str:
-        return f"{htb(flow, device)}"
+        fifo = f"tc qdisc add dev {device} parent 1:1 bfifo limit {flow.queue}"
+        return f"{htb(flow, device)} && {fifo}"
 
     def enter(self, guest: Guest, ports: Sequence[int]) -> None:
         guest.run(f"modprobe -a sch_ingress cls_flower act_mirred {self.MODULES}")
