@@ -81,7 +81,7 @@ MUTANTS = [
     ),
     Mutant(
         "a packet goes a moment before it has its tokens",
-        "pf_flow/policy.c",
+        "pf_flow/policy.h",
         "need - bucket->tokens + bucket->rate - 1,",
         "need - bucket->tokens,",
         POLICY + "test_it_waits_just_as_long_as_its_tokens_need",
