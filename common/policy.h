@@ -84,4 +84,25 @@ static inline bool pflow_level_outranks(u32 level, u32 other)
 	return level / 2 > other / 2;
 }
 
+/**
+ * pflow_slot_hash() - where a flow is remembered
+ * @key: odd random numbers, one for each word; none is ever shown to anybody
+ * @words: what the flow is known by
+ * @n: how many words
+ *
+ * A sum of products: a few instructions, and nobody who lacks the key can say which flows meet. As
+ * the keys are odd, no bit of a word is without effect.
+ *
+ * Context: any. Return: a number whose high bits are to be used.
+ */
+static inline u64 pflow_slot_hash(const u64 *key, const u64 *words, unsigned int n)
+{
+	u64 sum = 0;
+	unsigned int i;
+
+	for (i = 0; i < n; i++)
+		sum += words[i] * key[i];
+	return sum;
+}
+
 #endif

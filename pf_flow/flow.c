@@ -20,6 +20,10 @@
  * A device that goes was taken down a grace period before what waits for it is dropped, so nothing
  * comes later.
  *
+ * A super-packet that has to wait, and whose tokens take long, is split into the packets that it
+ * was on the wire, as NFQUEUE does at this hook. Each goes when it has its tokens. What has a new
+ * connection cannot be split: its parts would share that.
+ *
  * Context: softirqs off, RCU read side, unless said otherwise.
  */
 #include <linux/netfilter_bridge.h>
@@ -28,6 +32,9 @@
 #include <net/ip.h>
 #include <net/ipv6.h>
 #include <net/netfilter/nf_conntrack.h>
+#if defined(PFLOW_HAVE_GSO_HEADER)
+#include <net/gso.h>
+#endif
 
 #include "flow.h"
 
@@ -147,13 +154,15 @@ void flow_set_door(struct flow *flow, enum flow_door door)
 	spin_unlock_bh(&flow->lock);
 }
 
-static bool skb_shares_new_connection(const struct sk_buff *skb)
+/* A connection that no packet has opened yet, which so many packets have. */
+static bool skb_has_new_connection(const struct sk_buff *skb, int packets)
 {
 #if IS_ENABLED(CONFIG_NF_CONNTRACK)
 	enum ip_conntrack_info info;
 	struct nf_conn *ct = nf_ct_get(skb, &info);
 
-	return ct && !nf_ct_is_confirmed(ct) && refcount_read(&ct->ct_general.use) > 1;
+	return ct && !nf_ct_is_confirmed(ct) &&
+	       refcount_read(&ct->ct_general.use) >= packets;
 #else
 	return false;
 #endif
@@ -161,7 +170,7 @@ static bool skb_shares_new_connection(const struct sk_buff *skb)
 
 static bool skb_can_wait(struct sk_buff *skb)
 {
-	if (unlikely(skb->sk || nf_bridge_info_exists(skb) || skb_shares_new_connection(skb) ||
+	if (unlikely(skb->sk || nf_bridge_info_exists(skb) || skb_has_new_connection(skb, 2) ||
 		     !netif_running(skb->dev)))
 		return false;
 	/* A route that is not held may be gone. */
@@ -178,31 +187,46 @@ static void skb_continue(struct sk_buff *skb)
 }
 
 /* A function for each cause, by which those who trace drops know it. */
-static noinline unsigned int pflow_drop_queue_full(struct sk_buff *skb)
+static noinline void pflow_drop_queue_full(struct sk_buff *skb)
 {
 	kfree_skb_reason(skb, SKB_DROP_REASON_QDISC_DROP);
 	barrier();	/* not a tail call, or the location would be the caller's */
-	return NF_STOLEN;
 }
 
-static noinline unsigned int pflow_drop_cannot_wait(struct sk_buff *skb)
+static noinline void pflow_drop_cannot_wait(struct sk_buff *skb)
 {
 	kfree_skb_reason(skb, SKB_DROP_REASON_QDISC_DROP);
 	barrier();
-	return NF_STOLEN;
 }
 
-static noinline unsigned int pflow_drop_no_memory(struct sk_buff *skb)
+static noinline void pflow_drop_no_memory(struct sk_buff *skb)
 {
 	kfree_skb_reason(skb, SKB_DROP_REASON_NOMEM);
 	barrier();
-	return NF_STOLEN;
 }
 
 static noinline void pflow_drop_device_gone(struct sk_buff *skb)
 {
 	kfree_skb_reason(skb, SKB_DROP_REASON_DEV_READY);
 	barrier();
+}
+
+/* What becomes of a packet that does not pass. */
+enum flow_fate {
+	FLOW_WAITS,
+	FLOW_CANNOT_WAIT,
+	FLOW_QUEUE_FULL,
+	FLOW_NO_MEMORY,
+};
+
+static void skb_meet(struct sk_buff *skb, enum flow_fate fate)
+{
+	if (fate == FLOW_CANNOT_WAIT)
+		pflow_drop_cannot_wait(skb);
+	else if (fate == FLOW_QUEUE_FULL)
+		pflow_drop_queue_full(skb);
+	else if (fate == FLOW_NO_MEMORY)
+		pflow_drop_no_memory(skb);
 }
 
 static bool flow_is_full(const struct flow *flow, u32 bytes)
@@ -212,29 +236,61 @@ static bool flow_is_full(const struct flow *flow, u32 bytes)
 }
 
 /* It has to wait, and can. */
-static void flow_enqueue(struct flow *flow, struct sk_buff *skb, const struct nf_hook_state *state,
-			 u32 bytes, u32 packets, u8 rank, u64 wait)
+static void flow_enqueue(struct flow *flow, struct sk_buff *skb, const struct flow_wait *how)
 {
-	u64 now = ktime_get_ns();
-
-	*flow_wait_of(skb) = (struct flow_wait) {
-		.okfn = state->okfn, .since = now, .bytes = bytes,
-		.packets = min_t(u32, packets, U16_MAX), .rank = rank,
-	};
+	*flow_wait_of(skb) = *how;
 	__skb_queue_tail(&flow->queue, skb);
-	flow->bytes += bytes;
+	flow->bytes += how->bytes;
 	flow->memory += skb->truesize;
 	if (flow->state != FLOW_IDLE)
 		return;
 	flow->state = FLOW_QUEUED;
-	flow_server_sleep(&flow->entity, flow_wait_of(skb), now, wait);
+	flow_server_sleep(&flow->entity, how, how->since,
+			  flow_tokens_in(flow, how->bytes, how->since));
+}
+
+/* It does not pass. */
+static enum flow_fate flow_hold(struct flow *flow, struct sk_buff *skb,
+				const struct flow_wait *how, bool can)
+{
+	lockdep_assert_held(&flow->lock);
+	if (!can || flow->door == FLOW_SHUT) {
+		flow->counts.unfit += how->packets;
+		return FLOW_CANNOT_WAIT;
+	}
+	if (flow_is_full(flow, how->bytes)) {
+		flow->counts.full += how->packets;
+		flow_set_full(flow, true);
+		return FLOW_QUEUE_FULL;
+	}
+	if (!flow_server_hold(skb, flow->memory)) {
+		flow->counts.memory += how->packets;
+		return FLOW_NO_MEMORY;
+	}
+	flow_enqueue(flow, skb, how);
+	return FLOW_WAITS;
+}
+
+/* A super-packet for whose tokens it would have to wait for long. */
+static bool flow_is_lumpy(const struct flow *flow, u32 bytes, u32 packets)
+{
+	return packets > 1 && flow->door == FLOW_CONTROLLED &&
+	       (pflow_bucket_slow(&flow->average, bytes) ||
+		pflow_bucket_slow(&flow->peak, bytes));
+}
+
+/* One that never has all of its tokens at once. */
+static bool flow_is_too_lumpy(const struct flow *flow, u32 bytes, u32 packets)
+{
+	return flow_is_lumpy(flow, bytes, packets) &&
+	       !(pflow_bucket_holds(&flow->average, bytes) &&
+		 pflow_bucket_holds(&flow->peak, bytes));
 }
 
 /* Under the lock. */
-static bool flow_try_pass(struct flow *flow, u32 bytes, u32 packets, u64 *wait)
+static bool flow_try_pass(struct flow *flow, u32 bytes, u32 packets, u64 now)
 {
-	*wait = flow_tokens_in(flow, bytes, ktime_get_ns());
-	if (*wait)
+	if (flow_tokens_in(flow, bytes, now))
 		return false;
 	flow_spend(flow, bytes);
 	flow->counts.direct += packets;
@@ -253,16 +309,47 @@ static bool flow_try_pass(struct flow *flow, u32 bytes, u32 packets, u64 *wait)
 bool flow_passes(struct flow *flow, u32 bytes, u32 packets)
 {
 	bool passes;
-	u64 wait;
 
 	spin_lock(&flow->lock);
-	if (unlikely(bytes > flow->longest)) {
+	if (unlikely(bytes > flow->longest) && !flow_is_lumpy(flow, bytes, packets)) {
 		flow->longest = min(bytes, LONGEST);
 		flow_set_limits(flow);
 	}
-	passes = flow->state == FLOW_IDLE && flow_try_pass(flow, bytes, packets, &wait);
+	passes = flow->state == FLOW_IDLE && !flow_is_too_lumpy(flow, bytes, packets) &&
+		 flow_try_pass(flow, bytes, packets, ktime_get_ns());
 	spin_unlock(&flow->lock);
 	return passes;
+}
+
+/* The packets that it was on the wire; it is gone then. NULL: it is as it was. */
+static struct sk_buff *skb_to_parts(struct sk_buff *skb)
+{
+	struct sk_buff *parts = skb_gso_segment(skb, NETIF_F_SG | NETIF_F_HW_CSUM);
+
+	if (IS_ERR_OR_NULL(parts))
+		return NULL;
+	consume_skb(skb);
+	return parts;
+}
+
+/* Each waits or is dropped by itself. Return: whether the queue was full for one. */
+static bool flow_hold_parts(struct flow *flow, struct sk_buff *parts, struct flow_wait *how)
+{
+	struct sk_buff *skb, *next;
+	enum flow_fate fate;
+	bool full = false;
+
+	how->packets = 1;
+	skb_list_walk_safe(parts, skb, next) {
+		skb_mark_not_on_list(skb);
+		how->bytes = skb->len;
+		spin_lock(&flow->lock);
+		fate = flow_hold(flow, skb, how, true);
+		spin_unlock(&flow->lock);
+		skb_meet(skb, fate);
+		full = full || fate == FLOW_QUEUE_FULL;
+	}
+	return full;
 }
 
 /**
@@ -273,16 +360,22 @@ bool flow_passes(struct flow *flow, u32 bytes, u32 packets)
  * @bytes: of it on the wire, IP headers included
  * @packets: that it was on the wire
  * @rank: of its receiver; who has a real-time class waits for no tokens, and takes none
- * @full: filled in: it is gone, as the queue was full
+ * @full: filled in: it is gone, or some of it, as the queue was full
  *
  * Return: NF_ACCEPT, or NF_STOLEN: it waits or is gone.
  */
 unsigned int flow_admit(struct flow *flow, struct sk_buff *skb, const struct nf_hook_state *state,
 			u32 bytes, u32 packets, u8 rank, bool *full)
 {
-	unsigned int (*drop)(struct sk_buff *skb) = NULL;
-	bool idle, can = skb_can_wait(skb);
-	u64 wait = 0;
+	bool can = skb_can_wait(skb);
+	bool parts = packets > 1 && can && !skb_has_new_connection(skb, 1);
+	struct flow_wait how = {
+		.okfn = state->okfn, .since = ktime_get_ns(), .bytes = bytes,
+		.packets = min_t(u32, packets, U16_MAX), .rank = rank,
+	};
+	struct sk_buff *first;
+	enum flow_fate fate;
+	bool asks;
 
 	spin_lock(&flow->lock);
 	if (unlikely(rank > PFLOW_RANK_RT_BASE)) {
@@ -290,29 +383,29 @@ unsigned int flow_admit(struct flow *flow, struct sk_buff *skb, const struct nf_
 		spin_unlock(&flow->lock);
 		return NF_ACCEPT;
 	}
-	idle = flow->state == FLOW_IDLE;
 	/* Behind others only who cannot wait asks for tokens. */
-	if ((idle || (!can && flow->door != FLOW_SHUT)) &&
-	    flow_try_pass(flow, bytes, packets, &wait)) {
+	asks = can ? flow->state == FLOW_IDLE : flow->door != FLOW_SHUT;
+	if (asks && !(parts && flow_is_too_lumpy(flow, bytes, packets)) &&
+	    flow_try_pass(flow, bytes, packets, how.since)) {
 		spin_unlock(&flow->lock);
 		return NF_ACCEPT;
 	}
-	if (!can || flow->door == FLOW_SHUT) {
-		flow->counts.unfit += packets;
-		drop = pflow_drop_cannot_wait;
-	} else if (flow_is_full(flow, bytes)) {
-		flow->counts.full += packets;
-		flow_set_full(flow, true);
-		*full = true;
-		drop = pflow_drop_queue_full;
-	} else if (!flow_server_hold(skb, flow->memory)) {
-		flow->counts.memory += packets;
-		drop = pflow_drop_no_memory;
-	} else {
-		flow_enqueue(flow, skb, state, bytes, packets, rank, wait);
+	/* Where not even one has room, to split it would only cost. */
+	if (parts && flow_is_lumpy(flow, bytes, packets) &&
+	    !flow_is_full(flow, bytes / packets)) {
+		spin_unlock(&flow->lock);
+		first = skb_to_parts(skb);
+		if (first) {
+			*full = flow_hold_parts(flow, first, &how);
+			return NF_STOLEN;
+		}
+		spin_lock(&flow->lock);
 	}
+	fate = flow_hold(flow, skb, &how, can);
 	spin_unlock(&flow->lock);
-	return drop ? drop(skb) : NF_STOLEN;
+	*full = fate == FLOW_QUEUE_FULL;
+	skb_meet(skb, fate);
+	return NF_STOLEN;
 }
 
 static struct sk_buff *flow_dequeue(struct flow *flow, u64 now)

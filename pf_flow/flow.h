@@ -19,6 +19,7 @@
 #ifndef _PFLOW_FLOW_H
 #define _PFLOW_FLOW_H
 
+#include <linux/bits.h>
 #include <linux/list.h>
 #include <linux/mutex.h>
 #include <linux/netdevice.h>
@@ -33,6 +34,10 @@
 #define FLOW_NAME	32
 #define FLOW_KINDS	32
 #define FLOW_ERROR	128
+#define FLOW_WORDS	7
+#define FLOW_HOOKS	4	/* of a namespace */
+#define FLOW_SLOT_BITS	6
+#define FLOW_SLOTS	BIT(FLOW_SLOT_BITS)
 
 enum {
 	FLOW_KNOB_MEMORY,
@@ -51,8 +56,9 @@ enum {
  * @mark: of the packet
  * @protocol: above IP
  * @family: NFPROTO_IPV4 or NFPROTO_IPV6
- * @rank: see flow_rank(); 0 where no flow asks for it
+ * @rank: see struct flow_receiver; 0 where no flow asks for it
  * @spare: 0
+ * @cgroup: likewise
  * @words: all of it
  */
 struct flow_key {
@@ -68,8 +74,9 @@ struct flow_key {
 			u8 family;
 			u8 rank;
 			u8 spare;
+			u64 cgroup;
 		};
-		u64 words[6];
+		u64 words[FLOW_WORDS];
 	};
 };
 
@@ -85,6 +92,16 @@ struct flow_pattern {
 	struct flow_key mask;
 	char device[IFNAMSIZ];
 	bool fallback;
+};
+
+/**
+ * struct flow_receiver - who receives a packet
+ * @rank: FLOW_RANK_OF() its rank; 0: not known
+ * @cgroup: number of the deepest control group of its socket that some flow names; 0: none
+ */
+struct flow_receiver {
+	u8 rank;
+	u64 cgroup;
 };
 
 /**
@@ -200,6 +217,7 @@ struct flow {
  * struct flow_link - a flow's place in a table
  * @by_key: in a bucket
  * @by_name: in another; only under flow_mutex
+ * @by_cgroup: in a third, if it names one that no other link there does
  * @key: the flow's
  * @flow: it
  * @kind: which of the table's kinds
@@ -207,6 +225,7 @@ struct flow {
 struct flow_link {
 	struct hlist_node by_key;
 	struct hlist_node by_name;
+	struct hlist_node by_cgroup;
 	struct flow_key key;
 	struct flow *flow;
 	u32 kind;
@@ -216,10 +235,14 @@ struct flow_link {
  * struct flow_kind - flows of which the same counts
  * @mask: what that is
  * @bits: how much of it there is; who says more comes first
+ * @first: word of @mask that is not 0
+ * @end: behind the last one
  */
 struct flow_kind {
 	struct flow_key mask;
 	u32 bits;
+	u8 first;
+	u8 end;
 };
 
 /**
@@ -228,28 +251,32 @@ struct flow_kind {
  * @kinds: of its flows; those of which more counts first
  * @nr_kinds: how many
  * @order: their numbers, in that order
- * @ranks: some kind asks for the receiver's
+ * @receivers: some kind asks for the receiver
  * @fallback: the flow of all other packets, or NULL
  * @links: room for all flows
  * @used: how many of them are
  * @room: how many there are
  * @mask: number of buckets less 1
+ * @shift: so much of a hash of 64 bits is not needed for a bucket
  * @names: buckets by name
  * @buckets: by key
+ * @cgroups: by control group; NULL: no flow names one
  */
 struct flow_table {
 	u64 number;
 	struct flow_kind kinds[FLOW_KINDS];
 	u32 nr_kinds;
 	u8 order[FLOW_KINDS];
-	bool ranks;
+	bool receivers;
 	struct flow *fallback;
 	struct flow_link *links;
 	u32 used;
 	u32 room;
 	u32 mask;
+	u32 shift;
 	struct hlist_head *names;
 	struct hlist_head *buckets;
+	struct hlist_head *cgroups;
 };
 
 /**
@@ -259,6 +286,7 @@ struct flow_table {
  * @flows: all of them; read under RCU
  * @number: how many
  * @hooked: our hooks are there
+ * @hooks: they, which know whose they are
  * @list: all namespaces
  */
 struct flow_net {
@@ -267,6 +295,7 @@ struct flow_net {
 	struct list_head flows;
 	u32 number;
 	bool hooked;
+	struct nf_hook_ops hooks[FLOW_HOOKS];
 	struct list_head list;
 };
 
@@ -293,6 +322,16 @@ static inline struct flow_wait *flow_wait_of(struct sk_buff *skb)
 	return (struct flow_wait *)(skb->cb + FLOW_WAIT_AT);
 }
 
+static inline bool flow_key_same(const struct flow_key *one, const struct flow_key *other)
+{
+	u64 differ = 0;
+	unsigned int i;
+
+	for (i = 0; i < FLOW_WORDS; i++)
+		differ |= one->words[i] ^ other->words[i];
+	return !differ;
+}
+
 /* knobs.c */
 extern struct pflow_knob flow_knobs[FLOW_KNOBS];
 int flow_exempt_setup(void);
@@ -312,8 +351,8 @@ u32 flow_nets_flows(void);
 /* packet.c */
 void flow_key_set(struct flow_key *key, const struct sk_buff *skb,
 		  const struct nf_hook_state *state);
-unsigned int flow_hook_early(void *priv, struct sk_buff *skb, const struct nf_hook_state *state);
-unsigned int flow_hook(void *priv, struct sk_buff *skb, const struct nf_hook_state *state);
+unsigned int flow_hook_early(void *ours, struct sk_buff *skb, const struct nf_hook_state *state);
+unsigned int flow_hook(void *ours, struct sk_buff *skb, const struct nf_hook_state *state);
 
 /* flow.c */
 struct flow *flow_alloc(const char *name, const struct flow_pattern *match,
@@ -338,11 +377,12 @@ bool flow_any_full(void);
 int flow_recall_setup(void);
 void flow_recall_teardown(void);
 
-/* rank.c */
+/* receiver.c */
 #define FLOW_RANK_OF(rank)	((rank) + 1)	/* 0: of nobody who is known */
-u8 flow_rank(const struct flow_key *key, const struct sk_buff *skb, struct net *net);
-int flow_rank_setup(void);
-void flow_rank_teardown(void);
+struct flow_receiver flow_receiver_of(const struct flow_table *table, const struct flow_key *key,
+				      const struct sk_buff *skb, struct net *net);
+int flow_receiver_setup(void);
+void flow_receiver_teardown(void);
 
 /* serve.c */
 int flow_server_setup(void);
@@ -363,12 +403,22 @@ void flow_server_status(struct seq_file *m);
 void flow_server_metrics(struct seq_file *m);
 
 /* table.c */
+extern u64 flow_key_seed[FLOW_WORDS];
+void flow_table_setup(void);
 struct flow_table *flow_table_alloc(u32 room);
 void flow_table_free(struct flow_table *table);
 const char *flow_table_add(struct flow_table *table, struct flow *flow);
 void flow_table_remove(struct flow_table *table, struct flow *flow);
+const char *flow_table_finish(struct flow_table *table);
+bool flow_table_has_cgroup(const struct flow_table *table, u64 cgroup);
 struct flow *flow_table_named(const struct flow_table *table, const char *name);
 struct flow *flow_table_find(const struct flow_table *table, const struct flow_key *key);
+
+/* Which of FLOW_SLOTS of a CPU is the key's, where something is remembered of it? */
+static inline u32 flow_key_slot(const struct flow_key *key)
+{
+	return pflow_slot_hash(flow_key_seed, key->words, FLOW_WORDS) >> (64 - FLOW_SLOT_BITS);
+}
 
 /* parse.c */
 const char *flow_parse_name(char **rest, char *name);

@@ -28,12 +28,13 @@ static int __init pf_flow_init(void)
 
 	if (err)
 		return err;
-	err = flow_rank_setup();
+	flow_table_setup();
+	err = flow_receiver_setup();
 	if (err)
 		goto recall;
 	err = flow_server_setup();
 	if (err)
-		goto rank;
+		goto receiver;
 	err = flow_nets_setup();
 	if (err)
 		goto server;
@@ -51,8 +52,8 @@ nets:
 	flow_nets_teardown();
 server:
 	flow_server_teardown();
-rank:
-	flow_rank_teardown();
+receiver:
+	flow_receiver_teardown();
 recall:
 	flow_recall_teardown();
 	return err;
@@ -63,7 +64,7 @@ static void __exit pf_flow_exit(void)
 	pflow_module_unregister(&flow_module);
 	flow_nets_teardown();
 	flow_server_teardown();
-	flow_rank_teardown();
+	flow_receiver_teardown();
 	flow_recall_teardown();
 }
 

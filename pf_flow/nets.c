@@ -29,7 +29,7 @@
 
 #define DRAIN_MS	100	/* what waits has so long to leave before others are dropped */
 
-static const struct nf_hook_ops hooks[] = {
+static const struct nf_hook_ops hooks[FLOW_HOOKS] = {
 	{
 		.hook = flow_hook_early,
 		.pf = NFPROTO_IPV4,
@@ -99,7 +99,7 @@ static void net_unhook(struct flow_net *ours)
 {
 	lockdep_assert_held(&flow_mutex);
 	if (ours->hooked)
-		nf_unregister_net_hooks(ours->net, hooks, ARRAY_SIZE(hooks));
+		nf_unregister_net_hooks(ours->net, ours->hooks, FLOW_HOOKS);
 	ours->hooked = false;
 }
 
@@ -109,7 +109,7 @@ static int net_hook(struct flow_net *ours)
 
 	lockdep_assert_held(&flow_mutex);
 	if (running && !ours->hooked)
-		err = nf_register_net_hooks(ours->net, hooks, ARRAY_SIZE(hooks));
+		err = nf_register_net_hooks(ours->net, ours->hooks, FLOW_HOOKS);
 	if (running && !err)
 		ours->hooked = true;
 	return err;
@@ -142,9 +142,14 @@ void flow_net_unhook_unused(struct flow_net *ours)
 static int flow_net_init(struct net *net)
 {
 	struct flow_net *ours = flow_net_of(net);
+	unsigned int i;
 
 	ours->net = net;
 	INIT_LIST_HEAD(&ours->flows);
+	for (i = 0; i < FLOW_HOOKS; i++) {
+		ours->hooks[i] = hooks[i];
+		ours->hooks[i].priv = ours;
+	}
 	mutex_lock(&flow_mutex);
 	list_add_tail(&ours->list, &nets);
 	mutex_unlock(&flow_mutex);

@@ -127,11 +127,25 @@ static bool port_is_exempt(__be16 port)
 	return exempt && test_bit(ntohs(port), exempt->local);
 }
 
-static const struct flow_table *hook_table(const struct nf_hook_state *state)
+static const struct flow_table *hook_table(const struct flow_net *ours,
+					   const struct nf_hook_state *state)
 {
-	if (netif_is_l3_master(state->in))
-		return NULL;
-	return rcu_dereference(flow_net_of(state->net)->table);
+	return netif_is_l3_master(state->in) ? NULL : rcu_dereference(ours->table);
+}
+
+/* What user space has looked at in between goes on with softirqs on. Return: whether they were. */
+static bool softirqs_off(void)
+{
+	if (likely(softirq_count()))
+		return false;
+	local_bh_disable();
+	return true;
+}
+
+static void softirqs_back(bool were_on)
+{
+	if (unlikely(were_on))
+		local_bh_enable();
 }
 
 static noinline unsigned int pflow_drop_queue_full_ahead(struct sk_buff *skb)
@@ -143,26 +157,27 @@ static noinline unsigned int pflow_drop_queue_full_ahead(struct sk_buff *skb)
 
 /**
  * flow_hook_early() - what a packet meets ahead of connection tracking
- * @priv: unused
+ * @ours: the namespace's struct flow_net
  * @skb: the packet
  * @state: of the hook
  *
  * Return: a verdict of netfilter's.
  */
-unsigned int flow_hook_early(void *priv, struct sk_buff *skb, const struct nf_hook_state *state)
+unsigned int flow_hook_early(void *ours, struct sk_buff *skb, const struct nf_hook_state *state)
 {
 	const struct flow_table *table;
 	struct flow *flow;
 	u32 bytes;
+	bool on;
 
 	if (likely(!flow_any_full()))
 		return NF_ACCEPT;
-	table = hook_table(state);
+	table = hook_table(ours, state);
 	if (!table)
 		return NF_ACCEPT;
-	local_bh_disable();
+	on = softirqs_off();
 	flow = flow_recall_early(table, skb, state);
-	local_bh_enable();
+	softirqs_back(on);
 	if (!flow)
 		return NF_ACCEPT;
 	atomic64_add(packet_count(skb, &bytes), &flow->early);
@@ -171,41 +186,45 @@ unsigned int flow_hook_early(void *priv, struct sk_buff *skb, const struct nf_ho
 
 /**
  * flow_hook() - what a packet meets last at PRE_ROUTING
- * @priv: unused
+ * @ours: the namespace's struct flow_net
  * @skb: the packet
  * @state: of the hook
  *
  * Return: a verdict of netfilter's.
  */
-unsigned int flow_hook(void *priv, struct sk_buff *skb, const struct nf_hook_state *state)
+unsigned int flow_hook(void *ours, struct sk_buff *skb, const struct nf_hook_state *state)
 {
-	const struct flow_table *table = hook_table(state);
+	const struct flow_table *table = hook_table(ours, state);
 	unsigned int verdict = NF_ACCEPT;
-	bool shown, full = false;
+	bool on, shown, full = false;
 	u32 bytes, packets;
 	u8 rank;
+	struct flow_receiver receiver = {};
 	struct flow_key key;
 	struct flow *flow;
 
 	if (!table)
 		return NF_ACCEPT;
 	flow_key_set(&key, skb, state);
-	/* What user space has looked at in between goes on with softirqs on. */
-	local_bh_disable();
-	if (unlikely(table->ranks))
-		key.rank = flow_rank(&key, skb, state->net);
+	on = softirqs_off();
+	if (unlikely(table->receivers)) {
+		receiver = flow_receiver_of(table, &key, skb, state->net);
+		key.rank = receiver.rank;
+		key.cgroup = receiver.cgroup;
+	}
 	flow = port_is_exempt(key.dport) ? NULL : flow_recall(table, &key);
 	shown = flow_recall_shown(skb);
 	if (flow) {
 		packets = packet_count(skb, &bytes);
 		if (!flow_passes(flow, bytes, packets)) {
-			rank = key.rank ?: flow_rank(&key, skb, state->net);
-			rank = rank ? rank - FLOW_RANK_OF(0) : PFLOW_RANK_NICE0;
+			if (likely(!table->receivers))
+				receiver = flow_receiver_of(table, &key, skb, state->net);
+			rank = receiver.rank ? receiver.rank - FLOW_RANK_OF(0) : PFLOW_RANK_NICE0;
 			verdict = flow_admit(flow, skb, state, bytes, packets, rank, &full);
 		}
 	}
 	if (unlikely(shown && full))
 		flow_recall_full(table, flow);
-	local_bh_enable();
+	softirqs_back(on);
 	return verdict;
 }

@@ -3,7 +3,7 @@
  * Parse: the words of a line that defines a flow.
  *
  *	NAME [default] [src=PREFIX] [dst=PREFIX] [proto=NAME] [sport=PORT] [dport=PORT] [dev=DEVICE]
- *	     [family=4|6] [mark=VALUE[/MASK]] [rank=NUMBER]
+ *	     [family=4|6] [mark=VALUE[/MASK]] [rank=NUMBER] [cgroup=PATH]
  *	     [rate=RATE] [peak=RATE] [burst=BYTES] [queue=BYTES] [weight=NUMBER]
  *
  * A rate is in bits a second, or with k, m, g behind it in thousands, millions, milliards, and
@@ -12,6 +12,7 @@
  *
  * Context: process, under flow_mutex.
  */
+#include <linux/cgroup.h>
 #include <linux/ctype.h>
 #include <linux/inet.h>
 #include <linux/ipv6.h>
@@ -204,6 +205,22 @@ static const char *device_parse(const struct net *net, const char *name, struct 
 	return dev ? NULL : "there is no such device in this network namespace";
 }
 
+static bool cgroup_parse(char *path, struct flow_pattern *match)
+{
+#if IS_ENABLED(CONFIG_SOCK_CGROUP_DATA)
+	struct cgroup *cgroup = cgroup_get_from_path(path);
+
+	if (IS_ERR(cgroup))
+		return false;
+	match->key.cgroup = cgroup_id(cgroup);
+	match->mask.cgroup = U64_MAX;
+	cgroup_put(cgroup);
+	return true;
+#else
+	return false;
+#endif
+}
+
 static bool family_parse(char *text, struct flow_pattern *match)
 {
 	if (!strcmp(text, "4"))
@@ -247,6 +264,7 @@ static const struct {
 	{ "family", family_parse, "family is not 4 or 6, or another one than that of a prefix" },
 	{ "mark", mark_parse, "mark is no value, or has bits that do not count" },
 	{ "rank", rank_parse, "rank is not of 0 to 140" },
+	{ "cgroup", cgroup_parse, "cgroup is no control group that is there" },
 };
 
 /**

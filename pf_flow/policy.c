@@ -12,8 +12,6 @@
 
 #include "policy.h"
 
-#define BIT_TOKENS	1000000000ull		/* a bit's */
-#define BYTE_TOKENS	(8 * BIT_TOKENS)	/* a byte's */
 #define FRAME		1514u			/* a whole packet of Ethernet */
 #define FRAMES		(2 * FRAME)
 #define QUEUE_LEAST	(32u << 10)
@@ -47,61 +45,11 @@ void pflow_bucket_set(struct pflow_bucket *bucket, u64 rate, u32 burst, u64 now)
 
 	pflow_bucket_fill(bucket, now);
 	bucket->rate = rate;
-	bucket->depth = burst * BYTE_TOKENS;
+	bucket->depth = burst * PFLOW_BYTE_TOKENS;
 	bucket->most_ns = rate ? div64_u64(U64_MAX, rate) : 0;
 	bucket->at = now;
 	if (fresh || bucket->tokens > (s64)bucket->depth)
 		bucket->tokens = bucket->depth;
-}
-
-/**
- * pflow_bucket_fill() - put in what was earned
- * @bucket: it
- * @now: ns; an earlier one than before changes nothing
- */
-void pflow_bucket_fill(struct pflow_bucket *bucket, u64 now)
-{
-	u64 lack = bucket->depth - bucket->tokens, elapsed = now - bucket->at;
-
-	if (!bucket->rate || (s64)elapsed <= 0)
-		return;
-	bucket->at = now;
-	/* What does not fit into 64 bits is more than any bucket lacks. */
-	if (elapsed > bucket->most_ns || elapsed * bucket->rate >= lack)
-		bucket->tokens = bucket->depth;
-	else
-		bucket->tokens += elapsed * bucket->rate;
-}
-
-/**
- * pflow_bucket_wait() - how long must a packet wait for its tokens?
- * @bucket: just filled
- * @bytes: of the packet
- *
- * Return: ns; 0: it may go. After just that time it may, and not a nanosecond before.
- */
-u64 pflow_bucket_wait(const struct pflow_bucket *bucket, u32 bytes)
-{
-	u64 need = bytes * BYTE_TOKENS;
-
-	if (!bucket->rate)
-		return 0;
-	if (need > bucket->depth)
-		need = bucket->depth;
-	if (bucket->tokens >= (s64)need)
-		return 0;
-	return div64_u64(need - bucket->tokens + bucket->rate - 1, bucket->rate);
-}
-
-/**
- * pflow_bucket_spend() - a packet goes
- * @bucket: for which it had not to wait
- * @bytes: of the packet
- */
-void pflow_bucket_spend(struct pflow_bucket *bucket, u32 bytes)
-{
-	if (bucket->rate)
-		bucket->tokens -= bytes * BYTE_TOKENS;
 }
 
 /* How deep, so that no tokens are lost if the server is late by that many us. */

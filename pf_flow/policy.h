@@ -16,12 +16,14 @@
 #ifndef _PFLOW_FLOW_POLICY_H
 #define _PFLOW_FLOW_POLICY_H
 
+#include <linux/math64.h>
 #include <linux/types.h>
 
 #define PFLOW_RATE_MOST		1000000000000ull	/* bits a second */
 #define PFLOW_BURST_MOST	1073741824u	/* bytes */
 #define PFLOW_WEIGHT_MOST	1000u
 #define PFLOW_NEVER		(~0ull)
+#define PFLOW_BYTE_TOKENS	8000000000ull	/* in a bucket: a bit's are 10^9 */
 #define PFLOW_VIRTUAL_SHIFT	12	/* a byte at weight 1, in virtual time */
 
 /**
@@ -41,9 +43,80 @@ struct pflow_bucket {
 };
 
 void pflow_bucket_set(struct pflow_bucket *bucket, u64 rate, u32 burst, u64 now);
-void pflow_bucket_fill(struct pflow_bucket *bucket, u64 now);
-u64 pflow_bucket_wait(const struct pflow_bucket *bucket, u32 bytes);
-void pflow_bucket_spend(struct pflow_bucket *bucket, u32 bytes);
+
+/**
+ * pflow_bucket_fill() - put in what was earned
+ * @bucket: it
+ * @now: ns; an earlier one than before changes nothing
+ */
+static inline void pflow_bucket_fill(struct pflow_bucket *bucket, u64 now)
+{
+	u64 lack = bucket->depth - bucket->tokens, elapsed = now - bucket->at;
+
+	if (!bucket->rate || (s64)elapsed <= 0)
+		return;
+	bucket->at = now;
+	/* What does not fit into 64 bits is more than any bucket lacks. */
+	if (elapsed > bucket->most_ns || elapsed * bucket->rate >= lack)
+		bucket->tokens = bucket->depth;
+	else
+		bucket->tokens += elapsed * bucket->rate;
+}
+
+/**
+ * pflow_bucket_wait() - how long must a packet wait for its tokens?
+ * @bucket: just filled
+ * @bytes: of the packet
+ *
+ * Return: ns; 0: it may go. After just that time it may, and not a nanosecond before.
+ */
+static inline u64 pflow_bucket_wait(const struct pflow_bucket *bucket, u32 bytes)
+{
+	u64 need = bytes * PFLOW_BYTE_TOKENS;
+
+	if (!bucket->rate)
+		return 0;
+	if (need > bucket->depth)
+		need = bucket->depth;
+	if (bucket->tokens >= (s64)need)
+		return 0;
+	return div64_u64(need - bucket->tokens + bucket->rate - 1, bucket->rate);
+}
+
+/**
+ * pflow_bucket_spend() - a packet goes
+ * @bucket: for which it had not to wait
+ * @bytes: of the packet
+ */
+static inline void pflow_bucket_spend(struct pflow_bucket *bucket, u32 bytes)
+{
+	if (bucket->rate)
+		bucket->tokens -= bytes * PFLOW_BYTE_TOKENS;
+}
+
+/**
+ * pflow_bucket_holds() - can a packet have all its tokens at once?
+ * @bucket: it
+ * @bytes: of the packet
+ *
+ * Return: whether the bucket is as deep as that.
+ */
+static inline bool pflow_bucket_holds(const struct pflow_bucket *bucket, u32 bytes)
+{
+	return !bucket->rate || bytes * PFLOW_BYTE_TOKENS <= bucket->depth;
+}
+
+/**
+ * pflow_bucket_slow() - does it take long to earn what a packet takes?
+ * @bucket: it
+ * @bytes: of the packet
+ *
+ * Return: whether it takes more than a millisecond.
+ */
+static inline bool pflow_bucket_slow(const struct pflow_bucket *bucket, u32 bytes)
+{
+	return bucket->rate && bytes * 8000ull > bucket->rate;
+}
 
 u32 pflow_burst_bytes(u64 rate, u32 longest);
 u32 pflow_peak_bytes(u64 peak, u32 longest);

@@ -17,13 +17,10 @@
  * Context: softirqs off, RCU read side, unless said otherwise. With PREEMPT_RT softirqs
  * interrupt each other on newer kernels, and there is neither.
  */
-#include <linux/jhash.h>
 #include <linux/jiffies.h>
 #include <linux/percpu.h>
 
 #include "flow.h"
-
-#define SLOTS	64
 
 /* Whose a packet was. */
 struct recalled {
@@ -35,8 +32,8 @@ struct recalled {
 
 /* What a CPU remembers. */
 struct recall {
-	struct recalled late[SLOTS];
-	struct recalled early[SLOTS];
+	struct recalled late[FLOW_SLOTS];
+	struct recalled early[FLOW_SLOTS];
 	struct flow_key shown_key;
 	const struct sk_buff *shown;
 	u32 shown_at;
@@ -45,15 +42,10 @@ struct recall {
 static struct recall __percpu *recall;
 static atomic_t full_flows;
 
-static u32 key_slot(const struct flow_key *key)
-{
-	return jhash2((const u32 *)key, sizeof(*key) / sizeof(u32), 0) % SLOTS;
-}
-
 static bool recalled_is(const struct recalled *one, const struct flow_table *table,
 			const struct flow_key *key)
 {
-	return one->number == table->number && !memcmp(&one->key, key, sizeof(*key));
+	return one->number == table->number && flow_key_same(&one->key, key);
 }
 
 static void recalled_set(struct recalled *one, const struct flow_table *table,
@@ -78,7 +70,7 @@ struct flow *flow_recall(const struct flow_table *table, const struct flow_key *
 
 	if (IS_ENABLED(CONFIG_PREEMPT_RT) || table->nr_kinds < 2)
 		return flow_table_find(table, key);
-	one = &this_cpu_ptr(recall)->late[key_slot(key)];
+	one = &this_cpu_ptr(recall)->late[flow_key_slot(key)];
 	if (!recalled_is(one, table, key))
 		recalled_set(one, table, key, flow_table_find(table, key));
 	return one->flow;
@@ -114,7 +106,7 @@ void flow_recall_full(const struct flow_table *table, struct flow *flow)
 {
 	struct recall *ours = this_cpu_ptr(recall);
 
-	recalled_set(&ours->early[key_slot(&ours->shown_key)], table, &ours->shown_key, flow);
+	recalled_set(&ours->early[flow_key_slot(&ours->shown_key)], table, &ours->shown_key, flow);
 }
 
 /**
@@ -136,7 +128,7 @@ struct flow *flow_recall_early(const struct flow_table *table, const struct sk_b
 	flow_key_set(&ours->shown_key, skb, state);
 	ours->shown = skb;
 	ours->shown_at = (u32)jiffies;
-	one = &ours->early[key_slot(&ours->shown_key)];
+	one = &ours->early[flow_key_slot(&ours->shown_key)];
 	if (one->at != (u32)jiffies || !recalled_is(one, table, &ours->shown_key) ||
 	    !READ_ONCE(one->flow->full))
 		return NULL;

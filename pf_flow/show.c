@@ -12,12 +12,14 @@
  * Context: process, may sleep.
  */
 #include <linux/capability.h>
+#include <linux/cgroup.h>
 #include <linux/fs.h>
 #include <linux/mm.h>
 #include <linux/nsproxy.h>
 #include <linux/proc_fs.h>
 #include <linux/sched.h>
 #include <linux/seq_file.h>
+#include <linux/slab.h>
 #include <linux/uaccess.h>
 #include <linux/user_namespace.h>
 #include <net/net_namespace.h>
@@ -77,6 +79,26 @@ static void table_show_prefix(struct seq_file *m, const char *name,
 		seq_printf(m, " %s=%pI4/%u", name, address, bits);
 }
 
+/* As who reads it would write it. */
+static void table_show_cgroup(struct seq_file *m, u64 id)
+{
+#if IS_ENABLED(CONFIG_SOCK_CGROUP_DATA)
+	struct cgroup *cgroup = cgroup_get_from_id(id);
+	char *path;
+	int length;
+
+	if (IS_ERR(cgroup)) {
+		seq_puts(m, " cgroup=(gone)");
+		return;
+	}
+	path = kmalloc(PATH_MAX, GFP_KERNEL);
+	length = path ? cgroup_path_ns(cgroup, path, PATH_MAX, current->nsproxy->cgroup_ns) : -1;
+	seq_printf(m, " cgroup=%s", length < 0 || length >= PATH_MAX ? "(long)" : path);
+	kfree(path);
+	cgroup_put(cgroup);
+#endif
+}
+
 static void table_show_match(struct seq_file *m, const struct flow_pattern *match)
 {
 	const struct flow_key *key = &match->key, *mask = &match->mask;
@@ -99,6 +121,8 @@ static void table_show_match(struct seq_file *m, const struct flow_pattern *matc
 		seq_printf(m, " mark=0x%x/0x%x", key->mark, mask->mark);
 	if (mask->rank)
 		seq_printf(m, " rank=%u", key->rank - FLOW_RANK_OF(0));
+	if (mask->cgroup)
+		table_show_cgroup(m, key->cgroup);
 }
 
 static int table_show(struct seq_file *m, void *v)

@@ -15,41 +15,22 @@
  * Context: process, under flow_mutex, unless said otherwise.
  */
 #include <linux/bitops.h>
-#include <linux/jhash.h>
 #include <linux/mm.h>
+#include <linux/random.h>
 #include <linux/slab.h>
 #include <linux/stringhash.h>
 
 #include "flow.h"
 
-#define WORDS	ARRAY_SIZE(((struct flow_key *)NULL)->words)
-
 static_assert(sizeof(struct flow_key) == sizeof_field(struct flow_key, words));
 
-static void key_mask(struct flow_key *masked, const struct flow_key *key,
-		     const struct flow_key *mask)
-{
-	unsigned int i;
-
-	for (i = 0; i < WORDS; i++)
-		masked->words[i] = key->words[i] & mask->words[i];
-}
-
-static bool key_same(const struct flow_key *one, const struct flow_key *other)
-{
-	u64 differ = 0;
-	unsigned int i;
-
-	for (i = 0; i < WORDS; i++)
-		differ |= one->words[i] ^ other->words[i];
-	return !differ;
-}
+u64 flow_key_seed[FLOW_WORDS] __ro_after_init;
 
 static u32 key_bits(const struct flow_key *mask)
 {
 	unsigned int i, bits = 0;
 
-	for (i = 0; i < WORDS; i++)
+	for (i = 0; i < FLOW_WORDS; i++)
 		bits += hweight64(mask->words[i]);
 	return bits;
 }
@@ -61,11 +42,33 @@ static bool kind_first(const struct flow_kind *one, const struct flow_kind *othe
 	       one->bits > other->bits;
 }
 
+/* Only the words of which anything counts are looked at, here and in kind_same(). */
 static struct hlist_head *table_bucket(const struct flow_table *table, const struct flow_key *key,
-				       u32 kind)
+				       const struct flow_kind *kind)
 {
-	return &table->buckets[jhash2((const u32 *)key, sizeof(*key) / sizeof(u32), kind) &
-			       table->mask];
+	u64 hash = 0;
+	u32 i;
+
+	for (i = kind->first; i < kind->end; i++)
+		hash += (key->words[i] & kind->mask.words[i]) * flow_key_seed[i];
+	return &table->buckets[hash >> table->shift];
+}
+
+/* Do two say the same, as far as it counts? */
+static bool kind_same(const struct flow_kind *kind, const struct flow_key *one,
+		      const struct flow_key *other)
+{
+	u64 differ = 0;
+	u32 i;
+
+	for (i = kind->first; i < kind->end; i++)
+		differ |= (one->words[i] ^ other->words[i]) & kind->mask.words[i];
+	return !differ;
+}
+
+static struct hlist_head *table_cgroup_bucket(const struct flow_table *table, u64 cgroup)
+{
+	return &table->cgroups[(cgroup * flow_key_seed[0]) >> table->shift];
 }
 
 static struct hlist_head *table_name_bucket(const struct flow_table *table, const char *name)
@@ -84,6 +87,7 @@ void flow_table_free(struct flow_table *table)
 	kvfree(table->links);
 	kvfree(table->names);
 	kvfree(table->buckets);
+	kvfree(table->cgroups);
 	kfree(table);
 }
 
@@ -97,7 +101,7 @@ struct flow_table *flow_table_alloc(u32 room)
 {
 	struct flow_table *table = kzalloc(sizeof(*table), GFP_KERNEL_ACCOUNT);
 	static u64 number;
-	u32 buckets = roundup_pow_of_two(max(room, 1u));
+	u32 buckets = roundup_pow_of_two(max(room, 2u));	/* a shift by 64 is none */
 
 	if (!table)
 		return NULL;
@@ -105,6 +109,7 @@ struct flow_table *flow_table_alloc(u32 room)
 	table->number = ++number;
 	table->room = room;
 	table->mask = buckets - 1;
+	table->shift = 64 - ilog2(buckets);
 	table->links = kvcalloc(max(room, 1u), sizeof(*table->links), GFP_KERNEL_ACCOUNT);
 	table->names = kvcalloc(buckets, sizeof(*table->names), GFP_KERNEL_ACCOUNT);
 	table->buckets = kvcalloc(buckets, sizeof(*table->buckets), GFP_KERNEL_ACCOUNT);
@@ -117,16 +122,23 @@ struct flow_table *flow_table_alloc(u32 room)
 /* Return: the number of a mask's kind, which is new if need be; FLOW_KINDS: there are too many. */
 static u32 table_kind(struct flow_table *table, const struct flow_key *mask)
 {
+	struct flow_kind *new;
 	u32 kind, place;
 
 	for (kind = 0; kind < table->nr_kinds; kind++)
-		if (key_same(&table->kinds[kind].mask, mask))
+		if (!memcmp(&table->kinds[kind].mask, mask, sizeof(*mask)))
 			return kind;
 	if (kind == FLOW_KINDS)
 		return kind;
-	table->kinds[kind].mask = *mask;
-	table->kinds[kind].bits = key_bits(mask);
-	table->ranks = table->ranks || mask->rank;
+	new = &table->kinds[kind];
+	new->mask = *mask;
+	new->bits = key_bits(mask);
+	while (!mask->words[new->first])
+		new->first++;
+	new->end = FLOW_WORDS;
+	while (!mask->words[new->end - 1])
+		new->end--;
+	table->receivers = table->receivers || mask->rank || mask->cgroup;
 	for (place = table->nr_kinds++; place; place--) {
 		u8 before = table->order[place - 1];
 
@@ -173,6 +185,7 @@ const char *flow_table_add(struct flow_table *table, struct flow *flow)
 {
 	const struct flow_pattern *match = &flow->match;
 	struct flow_link *link, *other;
+	const struct flow_kind *kind;
 	struct hlist_head *bucket;
 
 	if (table->used == table->room)
@@ -188,9 +201,10 @@ const char *flow_table_add(struct flow_table *table, struct flow *flow)
 		if (link->kind == FLOW_KINDS)
 			return "too many kinds of matches";
 		link->key = match->key;
-		bucket = table_bucket(table, &link->key, link->kind);
+		kind = &table->kinds[link->kind];
+		bucket = table_bucket(table, &link->key, kind);
 		hlist_for_each_entry(other, bucket, by_key)
-			if (other->kind == link->kind && key_same(&other->key, &link->key))
+			if (other->kind == link->kind && kind_same(kind, &other->key, &link->key))
 				return "another flow matches the same";
 		hlist_add_head(&link->by_key, bucket);
 	}
@@ -216,6 +230,50 @@ void flow_table_remove(struct flow_table *table, struct flow *flow)
 }
 
 /**
+ * flow_table_has_cgroup() - does some flow name a control group?
+ * @table: in force, with @cgroups
+ * @cgroup: its number
+ *
+ * Context: softirqs off, RCU read side. Return: whether one does.
+ */
+bool flow_table_has_cgroup(const struct flow_table *table, u64 cgroup)
+{
+	const struct flow_link *link;
+
+	hlist_for_each_entry(link, table_cgroup_bucket(table, cgroup), by_cgroup)
+		if (link->key.cgroup == cgroup)
+			return true;
+	return false;
+}
+
+/**
+ * flow_table_finish() - a table is complete, and may be put in force
+ * @table: that was made
+ *
+ * Context: process, may sleep. Return: NULL, or why not.
+ */
+const char *flow_table_finish(struct flow_table *table)
+{
+	struct flow_link *link;
+	u32 i;
+
+	for (i = 0; i < table->used; i++) {
+		link = &table->links[i];
+		if (!link->key.cgroup || hlist_unhashed(&link->by_name))
+			continue;
+		if (!table->cgroups)
+			table->cgroups = kvcalloc(table->mask + 1, sizeof(*table->cgroups),
+						  GFP_KERNEL_ACCOUNT);
+		if (!table->cgroups)
+			return "there is no memory";
+		if (!flow_table_has_cgroup(table, link->key.cgroup))
+			hlist_add_head(&link->by_cgroup,
+				       table_cgroup_bucket(table, link->key.cgroup));
+	}
+	return NULL;
+}
+
+/**
  * flow_table_find() - which flow is a packet's?
  * @table: in force
  * @key: what the packet says
@@ -224,16 +282,29 @@ void flow_table_remove(struct flow_table *table, struct flow *flow)
  */
 struct flow *flow_table_find(const struct flow_table *table, const struct flow_key *key)
 {
-	struct flow_key masked;
+	const struct flow_kind *kind;
 	struct flow_link *link;
-	u32 i, kind;
+	u32 i, number;
 
 	for (i = 0; i < table->nr_kinds; i++) {
-		kind = table->order[i];
-		key_mask(&masked, key, &table->kinds[kind].mask);
-		hlist_for_each_entry(link, table_bucket(table, &masked, kind), by_key)
-			if (link->kind == kind && key_same(&link->key, &masked))
+		number = table->order[i];
+		kind = &table->kinds[number];
+		hlist_for_each_entry(link, table_bucket(table, key, kind), by_key)
+			if (link->kind == number && kind_same(kind, &link->key, key))
 				return link->flow;
 	}
 	return table->fallback;
+}
+
+/**
+ * flow_table_setup() - draw by what flows are spread over a table
+ *
+ * Context: process.
+ */
+void __init flow_table_setup(void)
+{
+	unsigned int i;
+
+	for (i = 0; i < FLOW_WORDS; i++)
+		flow_key_seed[i] = get_random_u64() | 1;
 }

@@ -320,7 +320,8 @@ int flow_write(struct flow_net *ours, char *text)
 	INIT_LIST_HEAD(&change.made);
 	only = line_is(&text, "check", &number);
 	change.replace = line_is(&text, "replace", &number);
-	wrong = change_begin(&change, lines_of(text)) ?: change_lines(&change, text, &number);
+	wrong = change_begin(&change, lines_of(text)) ?: change_lines(&change, text, &number) ?:
+		flow_table_finish(change.table);
 	if (!wrong && !only) {
 		if (flow_net_hook(ours, change.table->used))
 			wrong = "there is no memory for the hooks or the queues";

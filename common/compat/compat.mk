@@ -32,4 +32,5 @@ ccflags-y += $(call pflow-has,'ftrace_regs_get_argument',linux/ftrace*.h,FTRACE_
 ccflags-y += $(call pflow-has,'u32 tcp_max_receive_window',net/tcp.h,TCP_MAX_RECEIVE_WINDOW)
 ccflags-y += $(call pflow-has,'flowi4_dscp',net/flow.h,FLOW_DSCP)
 ccflags-y += $(call pflow-has,'__inet_lookup_established.net. hashinfo',net/inet_hashtables.h,TCP_TABLE_ARGUMENT)
+ccflags-y += $(call pflow-has,'skb_gso_segment',net/gso.h,GSO_HEADER)
 ccflags-y += $(call pflow-has,'alloc_netdev_dummy',linux/netdevice.h,NETDEV_DUMMY_ALLOC)

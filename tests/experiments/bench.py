@@ -14,7 +14,7 @@ import traceback
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from experiments import report, result, runner
+from experiments import isolation, report, result, router, runner
 from rig.kernels import REPO
 
 BY_HAND = "nice-by-hand,fifo-by-hand,threaded,threaded-niced"
@@ -47,6 +47,8 @@ ARMS = {
     "C1-nat": "shed-all,nft-limit,tc-police,filter,all",
     "C2": "shed-all,filter,all",
     "T1b": "mm,all,tcp4m",
+    **{name: plan.arms for name, plan in router.EXPERIMENTS.items()},
+    "N2": isolation.ARMS,
 }
 
 

@@ -15,12 +15,14 @@ from experiments import (
     curve,
     demo,
     election,
+    isolation,
     mixed,
     onset,
     profile,
     real,
     receive,
     result,
+    router,
     runner,
     s1,
     services,
@@ -35,12 +37,13 @@ from experiments import (
     web,
 )
 from experiments.arms import SETTINGS
+from experiments.limits import LIMITS
 from experiments.progress import Say
 from experiments.result import Json
 from experiments.u1 import COUNTED_PPS, COUNTED_WORKING_PPS
 from rig.guest import Guest
 from rig.kernels import REPO, SERIES, kernel
-from rig.traffic import TOOLS
+from rig.traffic import TOOLS, programs
 
 Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 
@@ -63,6 +66,7 @@ def parser() -> argparse.ArgumentParser:
     add_streams(commands)
     add_beside(commands)
     add_sweeps(commands)
+    add_routers(commands)
     add_costs(commands)
     add_courses(commands)
     return top
@@ -143,6 +147,21 @@ def add_sweeps(commands: Commands) -> None:
     add_guest(command, shares.ARMS)
 
 
+def add_routers(commands: Commands) -> None:
+    """A guest that forwards."""
+    for name, routing in router.EXPERIMENTS.items():
+        add_routing(commands.add_parser(name, help=routing.about), name, routing)
+    command = commands.add_parser("N2", help=isolation.ABOUT)
+    command.add_argument(
+        "--seconds",
+        type=float,
+        default=isolation.SECONDS,
+        help="of each of six steps (%(default)g)",
+    )
+    command.set_defaults(do=run_isolation)
+    add_routed(command, isolation.ARMS)
+
+
 def add_costs(commands: Commands) -> None:
     """Counted instructions."""
     command = commands.add_parser("cost", help="instructions a packet, deterministic")
@@ -203,6 +222,29 @@ def add_service(command: argparse.ArgumentParser, service: services.Service) -> 
     )
     command.set_defaults(do=run_service, experiment=service.name)
     add_guest(command, web.ARMS)
+
+
+def add_routing(command: argparse.ArgumentParser, name: str, routing: router.Experiment) -> None:
+    """Of a guest that routes."""
+    add_seconds(command, routing.seconds)
+    unit, usual = ("Mbit/s", router.MBITS) if name == "N1" else ("bytes", router.SIZES)
+    command.add_argument(
+        "--steps",
+        type=lambda text: tuple(map(int, text.split(","))),
+        default=usual,
+        help=f"{unit}, joined by commas ({','.join(map(str, usual))})",
+    )
+    command.set_defaults(do=run_routing, experiment=name)
+    add_routed(command, routing.arms)
+
+
+def add_routed(command: argparse.ArgumentParser, arms: str) -> None:
+    """What every experiment has whose guest routes."""
+    command.add_argument(
+        "--arms", default=arms, help=f"joined by commas; known: {', '.join(LIMITS)} ({arms})"
+    )
+    command.add_argument("--repeat", type=int, default=3, metavar="N", help="of each arm (3)")
+    add_common(command)
 
 
 def add_trace(command: argparse.ArgumentParser) -> None:
@@ -410,6 +452,34 @@ def run_shares(options: argparse.Namespace) -> None:
     in_guest(
         options, lambda guest, arms, say: shares.run(guest, arms, repeats, seconds, work, pps, say)
     )
+
+
+def routed(
+    options: argparse.Namespace,
+    run: Callable[[Guest, list[str], Say], Json],
+    plugin: Path | None = None,
+) -> None:
+    """A result by these arms in a guest that routes, which is shown and kept."""
+    say, clock = Say(), runner.Clock()
+    with runner.booted(kernel(options.kernel), clock, say, routed=True, plugin=plugin) as guest:
+        found = run(guest, options.arms.split(","), say)
+    keep(options, found)
+
+
+def run_routing(options: argparse.Namespace) -> None:
+    name, repeats, seconds = options.experiment, options.repeat, options.seconds
+    routed(
+        options,
+        lambda guest, arms, say: router.run(
+            name, guest, arms, repeats, seconds, options.steps, say
+        ),
+        programs() / "instructions.so",
+    )
+
+
+def run_isolation(options: argparse.Namespace) -> None:
+    repeats, seconds = options.repeat, options.seconds
+    routed(options, lambda guest, arms, say: isolation.run(guest, arms, repeats, seconds, say))
 
 
 def run_cost(options: argparse.Namespace) -> None:

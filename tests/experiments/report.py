@@ -15,7 +15,7 @@ import statistics
 from collections.abc import Sequence
 from pathlib import Path
 
-from experiments import cost, curve, flat, shares, show, web
+from experiments import cost, curve, flat, router, shares, show, web
 from experiments.arms import OFF
 from experiments.chart import INK, OUR_COLOUR, PALE, STOCK_COLOUR, bare, page
 from experiments.result import Json, processors
@@ -43,6 +43,12 @@ PAPERS = {
     "collapses.",
     "V1": "In the paper (Eclipse/BSD) nothing is lost below saturation; beyond, each receives its "
     "share, and all together 81 % of their best with equal shares, 89 % with 97/1/1/1.",
+    "N1": "In the paper its scheduler took 1.7 to 4.8 % of the processor at 1 to 35 Mbit/s, IMQ "
+    "14.3 to 18.8 %: a ratio of 0.11 to 0.28.",
+    "N2": "In the paper the stream had 4.978 Mbit/s with the scheduler, deviation 43.8 kbit/s, and "
+    "4.138 with IMQ, deviation 1432.",
+    "N3": "In the paper the mean of all sizes is 68.1 Mbit/s for TCP with the scheduler, 65.6 with "
+    "IMQ, and 36.2 and 35.2 for datagrams.",
     "S1": "In the paper no buffer overflowed, at 16.7 % less throughput, where the original "
     "system lost 88.2 %.",
 }
@@ -110,6 +116,7 @@ def place(result: Json) -> tuple[int, str, str]:
         "S1-10",
     ]
     order += ["L1", "V1", "R1", "R2", "W1", "D1", "K1", "C1", "C1-nat", "C2"]
+    order += ["N1", "N2", "N3"]
     name = result["experiment"]
     return order.index(name) if name in order else len(order), name, result["kernel"]
 
@@ -164,6 +171,10 @@ def drawn(result: Json) -> Figure | None:
         return onsets(result)
     if result["experiment"] == "V1":
         return weighted(result)
+    if result["experiment"] in router.EXPERIMENTS:
+        return routed(result)
+    if result["experiment"] == "N2":
+        return steadiness(result)
     if "steps" in result:
         return curves(result)
     if "parts" in result:
@@ -300,6 +311,46 @@ def onsets(result: Json) -> Figure:
         panel.grid(axis="y", color=PALE, linewidth=0.8)
         bare(panel)
     left.legend(frameon=False, ncols=len(names), bbox_to_anchor=(0, 1.08), loc="lower left")
+    return made
+
+
+def routed(result: Json) -> Figure:
+    """What each step gave, and its price, by arm."""
+    made = page(12.4)
+    reached, price = made.subplots(1, 2)
+    limited = result["experiment"] == "N1"
+    for colour, name in zip(itertools.cycle(LINES), result["steps"][0]["arms"], strict=False):
+        steps = [step for step in result["steps"] if name in step["arms"]]
+        at = [step["rate"] / 1e6 if limited else step["size"] for step in steps]
+        arms = [step["arms"][name] for step in steps]
+        if name not in OFF or not limited:
+            got = [statistics.median(arm["reached_bps"]) / 1e6 for arm in arms]
+            reached.plot(at, got, marker="o", color=colour)
+        costs = [router.price(arm) for arm in arms]
+        price.plot(at, costs, marker="o", color=colour, label=name)
+    reached.set_title("Mbit/s forwarded", loc="left", fontsize=12.5)
+    price.set_title("the router's instructions for a packet sent", loc="left", fontsize=12.5)
+    for panel in (reached, price):
+        panel.set_xlabel("rate, Mbit/s" if limited else "size, bytes")
+        panel.set_ylim(bottom=0)
+        panel.grid(axis="y", color=PALE, linewidth=0.8)
+        bare(panel)
+    beside(price)
+    return made
+
+
+def steadiness(result: Json) -> Figure:
+    """The stream's rate over time, of each arm's first run."""
+    made = page(12.4)
+    panel = made.subplots()
+    for colour, (name, arm) in zip(itertools.cycle(LINES), result["arms"].items(), strict=False):
+        series = [rate / 1e6 for rate in arm["series_bps"][0]]
+        panel.plot(range(1, len(series) + 1), series, color=colour, label=name)
+    panel.set_title("TCP, Mbit/s", loc="left", fontsize=12.5)
+    panel.set_xlabel("second")
+    panel.grid(axis="y", color=PALE, linewidth=0.8)
+    bare(panel)
+    beside(panel)
     return made
 
 

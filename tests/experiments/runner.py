@@ -99,12 +99,19 @@ class Clock:
 
 
 @contextmanager
-def booted(kernel: Kernel, clock: Clock, say: Say, cpus: int = 1) -> Iterator[Guest]:
-    """A guest for measuring; by the host's clock it has one processor."""
+def booted(
+    kernel: Kernel,
+    clock: Clock,
+    say: Say,
+    cpus: int = 1,
+    routed: bool = False,
+    plugin: Path | None = None,
+) -> Iterator[Guest]:
+    """A guest for measuring; by the host's clock it has one processor and no more."""
     assert cpus == 1 or clock.counted, "all virtual processors are pinned to one of the host's"
     if clock.counted:
         say(f"booting kernel {kernel.version}, its clock counts instructions")
-        with Guest(kernel, icount=True, cpus=cpus) as guest:
+        with Guest(kernel, icount=True, cpus=cpus, routed=routed, plugin=plugin) as guest:
             yield guest
         return
     go_first()

@@ -14,6 +14,9 @@ is in the guest as well, on a processor of its own beyond `cpus`. Since QEMU's p
 take turns in that time, a task that only computes keeps a last one busy, and a machine of
 one processor has a third of the billion instructions a second, whatever the sender does.
 A plugin of QEMU (src/instructions.c) can count them by address.
+
+A guest that routes forwards between two such links. The far end of the second one is a
+namespace, too, beside the task that is always busy.
 """
 
 import errno
@@ -107,7 +110,9 @@ class Guest:
         link: bool = True,
         card: str = VIRTIO,
         dilation: float = 1,
+        routed: bool = False,
     ) -> None:
+        assert icount or not routed, "the second link is one of counted time"
         self.kernel = kernel
         self.dilation = dilation
         self.cpus = cpus
@@ -119,6 +124,7 @@ class Guest:
         self._link = link
         self._card = card
         self.wired = link and icount  # the sender is inside
+        self.routed = routed
         self.patience = dilation * (PATIENCE if icount else 1)
         self._expected: set[int] = set()  # lines of the log
         self._marks = 0  # lines of ours in it
@@ -142,6 +148,8 @@ class Guest:
                 self.run("ip -batch /run/link && ip link set lo up")
             if self.wired:
                 self._make_sender()
+            if self.routed:
+                self._make_far()
             self._stack = stack.pop_all()
         return self
 
@@ -156,7 +164,7 @@ class Guest:
     def _network(self, stack: ExitStack) -> list[str]:
         """QEMU's options."""
         if self.wired:
-            return link.wired()
+            return link.wired(self.routed)
         return stack.enter_context(link.tap(self.queues, self._card)) if self._link else []
 
     def _options(self) -> str:
@@ -185,35 +193,58 @@ class Guest:
     def _make_sender(self) -> None:
         """The sender's network namespace, its device's interrupts on its processor, and the
         task that is always busy."""
-        self.write("/run/sender", link.inside_configuration())
-        at = link.INSIDE_DEVICE
-        device = self.run(f"basename $(readlink /sys/class/net/{at}/device)").out.strip()
-        self._interrupts = [
+        self._interrupts = self._interrupts_of(link.INSIDE_DEVICE)
+        self._make_end(link.INSIDE, link.INSIDE_DEVICE, link.inside_configuration())
+        self._interrupt(self._interrupts, self.cpus)
+        self.spawn(["taskset", "-c", str(self.busy), "sh", "-c", "while :; do :; done"])
+
+    def _make_far(self) -> None:
+        """The second link; what comes for one of the networks from the other passes."""
+        out, far = link.out_configuration()
+        self.write("/run/out", out)
+        self.run("ip -batch /run/out")
+        self.write("/proc/sys/net/ipv4/ip_forward", "1")
+        interrupts = self._interrupts_of(link.FAR_DEVICE)
+        self._make_end(link.FAR, link.FAR_DEVICE, far)
+        self._interrupt(interrupts, self.busy)
+        self.run(f"ip -netns {link.INSIDE} route add {link.FAR_NETWORK4} via {link.GUEST4}")
+
+    def _make_end(self, namespace: str, device: str, configuration: str) -> None:
+        """A namespace that has the device."""
+        self.write(f"/run/{namespace}", configuration)
+        self.run(f"ip netns add {namespace} && ip link set {device} netns {namespace}")
+        self.run(f"ip -netns {namespace} -batch /run/{namespace}")
+
+    def _interrupts_of(self, device: str) -> list[str]:
+        name = self.run(f"basename $(readlink /sys/class/net/{device}/device)").out.strip()
+        return [
             line.split(":")[0].strip()
             for line in self.read("/proc/interrupts").splitlines()
-            if f" {device}-" in line
+            if f" {name}-" in line
         ]
-        self.run(f"ip netns add {link.INSIDE} && ip link set {at} netns {link.INSIDE}")
-        self.run(f"ip -netns {link.INSIDE} -batch /run/sender")
-        self._interrupt(self.cpus)
-        busy = str(self.cpus + OTHERS - 1)
-        self.spawn(["taskset", "-c", busy, "sh", "-c", "while :; do :; done"])
 
-    def _interrupt(self, cpu: int) -> None:
-        for number in self._interrupts:
+    def _interrupt(self, numbers: list[str], cpu: int) -> None:
+        for number in numbers:
             self.write(f"/proc/irq/{number}/smp_affinity_list", str(cpu))
+
+    @property
+    def busy(self) -> int:
+        """The processor of the task that is always busy."""
+        return self.cpus + OTHERS - 1
 
     def spare_sender(self) -> None:
         """Have the sender's device interrupt the task that is always busy. What streams are
         answered, and what they send upon it, then takes nothing from who sends datagrams. It
         shifts all rates a little, so it is left where there are datagrams only."""
-        self._interrupt(self.cpus + OTHERS - 1)
+        self._interrupt(self._interrupts, self.busy)
 
-    def in_sender(self, command: list[str], apart: bool = False) -> list[str]:
-        """The command, to be run where the sender is, in the guest; apart: beside the task
-        that is always busy."""
-        cpu = self.cpus + (OTHERS - 1 if apart else 0)
-        enter = ["nsenter", f"--net=/run/netns/{link.INSIDE}", "taskset", "-c", str(cpu)]
+    def in_sender(
+        self, command: list[str], apart: bool = False, namespace: str = link.INSIDE
+    ) -> list[str]:
+        """The command, to be run where the sender is, in the guest, or in another namespace;
+        apart: beside the task that is always busy."""
+        cpu = self.busy if apart else self.cpus
+        enter = ["nsenter", f"--net=/run/netns/{namespace}", "taskset", "-c", str(cpu)]
         return [*enter, *command]
 
     def link_drops(self) -> int:

@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import NamedTuple, Protocol
 
 from rig.guest import Guest, Process
-from rig.link import GUEST4, GUEST_MAC, INSIDE_DEVICE
+from rig.link import GUEST4, GUEST_MAC, INSIDE, INSIDE_DEVICE
 
 REPO = Path(__file__).resolve().parents[2]
 PROGRAMS = REPO / "build" / "rig"
@@ -177,9 +177,10 @@ class Inside:
     apart: bool = False
     dilation: float = 1
     device: str | None = f"{INSIDE_DEVICE},{GUEST_MAC}"
+    namespace: str = INSIDE
 
     def start(self, command: list[str]) -> Running:
-        inside = self.guest.in_sender(command, self.apart)
+        inside = self.guest.in_sender(command, self.apart, self.namespace)
         return InsideRunning(self.guest.spawn(inside, nice=FIRST if self.apart else 0))
 
 

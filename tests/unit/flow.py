@@ -72,6 +72,8 @@ def _built() -> ctypes.CDLL:
         "bucket_fill": (None, bucket, u64),
         "bucket_wait": (u64, bucket, u32),
         "bucket_spend": (None, bucket, u32),
+        "bucket_holds": (ctypes.c_bool, bucket, u32),
+        "bucket_slow": (ctypes.c_bool, bucket, u32),
         "burst_bytes": (u32, u64, u32),
         "peak_bytes": (u32, u64, u32),
         "queue_bytes": (u32, u64),
@@ -88,8 +90,9 @@ def _built() -> ctypes.CDLL:
         "choice_next": (u64, choice),
         "choice_switch": (None, choice, ctypes.c_void_p, u64),
     }
+    inlined = ("bucket_fill", "bucket_wait", "bucket_spend", "bucket_holds", "bucket_slow")
     for name, (result, *arguments) in signatures.items():
-        function = getattr(built, f"pflow_{name}")
+        function = getattr(built, name if name in inlined else f"pflow_{name}")
         function.restype, function.argtypes = result, arguments
     return built
 
@@ -105,11 +108,17 @@ class Bucket:
         _built().pflow_bucket_set(self._raw, rate, burst, now)
 
     def wait(self, size: int, now: int) -> int:
-        _built().pflow_bucket_fill(self._raw, now)
-        return int(_built().pflow_bucket_wait(self._raw, size))
+        _built().bucket_fill(self._raw, now)
+        return int(_built().bucket_wait(self._raw, size))
 
     def spend(self, size: int) -> None:
-        _built().pflow_bucket_spend(self._raw, size)
+        _built().bucket_spend(self._raw, size)
+
+    def holds(self, size: int) -> bool:
+        return bool(_built().bucket_holds(self._raw, size))
+
+    def slow(self, size: int) -> bool:
+        return bool(_built().bucket_slow(self._raw, size))
 
     def take(self, size: int, now: int) -> bool:
         """Let a packet go if it may."""

@@ -3,6 +3,7 @@
 #include "common/policy.h"
 #include "common/stamp.h"
 #include "pf_filter/policy.h"
+#include "pf_flow/policy.h"
 
 u16 level(u8 rank, bool elected)
 {
@@ -31,4 +32,29 @@ bool ahead(u32 now, u32 until, u32 most)
 {
 	jiffies = now;
 	return pflow_ahead(until, most);
+}
+
+void bucket_fill(struct pflow_bucket *bucket, u64 now)
+{
+	pflow_bucket_fill(bucket, now);
+}
+
+u64 bucket_wait(const struct pflow_bucket *bucket, u32 bytes)
+{
+	return pflow_bucket_wait(bucket, bytes);
+}
+
+void bucket_spend(struct pflow_bucket *bucket, u32 bytes)
+{
+	pflow_bucket_spend(bucket, bytes);
+}
+
+bool bucket_holds(const struct pflow_bucket *bucket, u32 bytes)
+{
+	return pflow_bucket_holds(bucket, bytes);
+}
+
+bool bucket_slow(const struct pflow_bucket *bucket, u32 bytes)
+{
+	return pflow_bucket_slow(bucket, bytes);
 }

@@ -88,6 +88,22 @@ def test_who_always_sends_gets_the_rate(rate: int, burst: int, number: int) -> N
 def test_without_a_rate_there_is_no_bound(burst: int, size: int, now: int) -> None:
     bucket = Bucket(0, burst, now)
     assert all(bucket.take(size, now) for _ in range(10))
+    assert bucket.holds(size)
+    assert not bucket.slow(size)
+
+
+@given(rates, bursts, sizes)
+def test_what_a_bucket_holds_leaves_no_debt(rate: int, burst: int, size: int) -> None:
+    bucket = Bucket(rate, burst)
+    assert bucket.take(size, 0)
+    assert bucket.holds(size) == (bucket.tokens >= 0)
+
+
+@given(rates, st.integers(LENGTH_MOST, BURST_MOST), sizes)
+def test_slow_is_what_takes_more_than_a_millisecond(rate: int, burst: int, size: int) -> None:
+    bucket = Bucket(rate, burst)
+    bucket.spend(burst)
+    assert bucket.slow(size) == (bucket.wait(size, 0) > 10**6)
 
 
 @given(rates, rates, bursts, bursts, sizes)

@@ -10,7 +10,7 @@ from contextlib import contextmanager, suppress
 
 from inside import inside, mark
 from inside.flows import FLOW, IP_UDP, change, flow, flows
-from inside.net import Peer, datagram, drain, nft, port_of, udp
+from inside.net import UDP_SEGMENT, Peer, datagram, drain, nft, port_of, udp
 from inside.suite import entry, setting, settle, sockets, wait_for
 
 TRACKED = """table inet t {
@@ -114,6 +114,44 @@ def test_a_connection_gets_its_rate(kind: str) -> None:
                 began, got = now, 0
         rate = got * 8 / (time.monotonic() - began)
     assert 7_400_000 < rate < 8_000_000, rate
+
+
+@mark.parametrize("tracked", [False, True])
+@mark.parametrize("kind", ["v4", "v6"])
+@inside(modules=FLOW)
+def test_a_super_packet_goes_packet_by_packet(kind: str, tracked: bool) -> None:
+    """Each when it has its tokens, and as it was; but a new connection is not shared."""
+    peer, number = Peer(), 20
+    v6 = kind == "v6"
+    own = peer.ours6 if v6 else peer.ours4
+    receiver, sender = udp(own), peer.udp(peer.theirs6 if v6 else peer.theirs4)
+    to = receiver.getsockname()[:2]
+    size = 500 - IP_UDP - 20 * v6
+    if tracked:
+        nft(TRACKED)
+    sender.setsockopt(socket.IPPROTO_UDP, UDP_SEGMENT, size)
+    data = [datagram(n, size) for n in range(number)]
+    with flows(f"a dst={own} dport={port_of(receiver)} rate=80k burst=1000 queue=64k"):
+        if tracked:
+            sender.sendto(b"".join(data), to)
+            assert flow("a")["direct"] == number
+            assert drain(receiver) == data
+            change("replace", f"add a dport={port_of(receiver)} rate=80k burst=1000 queue=64k")
+        began = time.monotonic()
+        sender.sendto(b"".join(data), to)
+        receiver.settimeout(5)
+        found = flow("a")
+        assert found["direct"] == 0
+        assert found["waiting"] > number - 5
+        assert [receiver.recv(2000) for _ in range(number)] == data
+        # One each twentieth of a second, after the two for which there were tokens.
+        assert 0.8 < time.monotonic() - began < 1.3
+        found = flow("a")
+        assert (found["deferred"], found["deferred_bytes"]) == (number, number * 500)
+        assert found["direct"] == found["full"] == 0
+    with flows(f"a dport={port_of(receiver)} rate=80k burst=500 queue=5000"):
+        sender.sendto(b"".join(data), to)
+        assert flow("a")["full"] == 10
 
 
 @contextmanager

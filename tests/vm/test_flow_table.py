@@ -2,7 +2,10 @@
 """pf_flow's table: what may be written, what it says of the rest, and whose a packet is."""
 
 import os
+import socket
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
@@ -235,6 +238,81 @@ def test_flows_by_the_rank_of_the_receiver(kind: str) -> None:
         assert send() == (0, 5)
         change("delete a", "delete b", "add a dport=1", "add b default")
         assert send() == (0, 10)
+
+
+CGROUPS = Path("/sys/fs/cgroup")
+
+
+@contextmanager
+def of_group(group: str) -> Iterator[None]:
+    """What is made meanwhile is of that control group."""
+    own = Path("/proc/self/cgroup").read_text().split("::")[1].strip()
+    (CGROUPS / group / "cgroup.procs").write_text("0")
+    try:
+        yield
+    finally:
+        (CGROUPS / own.lstrip("/") / "cgroup.procs").write_text("0")
+
+
+@contextmanager
+def groups(*names: str) -> Iterator[None]:
+    for name in names:
+        (CGROUPS / name).mkdir()
+    try:
+        yield
+    finally:
+        for name in reversed(names):
+            (CGROUPS / name).rmdir()
+
+
+@mark.parametrize("kind", ["v4", "v6"])
+@inside(modules=FLOW)
+def test_flows_by_the_control_group_of_the_receiver(kind: str) -> None:
+    """The deepest that a flow names, of the one in which the socket was made and those above."""
+    peer = Peer()
+    own, theirs = (peer.ours6, peer.theirs6) if kind == "v6" else (peer.ours4, peer.theirs4)
+    sender, receivers = peer.udp(theirs), []
+    names = ("out", "out/in", "out/in/most")
+    with groups(*names):
+        for name in ("", *names):
+            with of_group(name):
+                receivers.append(udp(own))
+        rows = ["a cgroup=/out rate=1000000", "b proto=17 cgroup=/out/in", "c default"]
+        with flows(*rows):
+            assert table() == [f"add {row}" for row in rows]
+            for receiver in receivers:
+                sender.sendto(b"x", receiver.getsockname()[:2])
+            sender.sendto(b"x", (own, port_of(receivers[0]) ^ 1))
+            assert [flow(name)["direct"] for name in "abc"] == [1, 2, 2]
+            change("delete b")
+            sender.sendto(b"x", receivers[-1].getsockname()[:2])
+            assert [flow(name)["direct"] for name in "ac"] == [2, 2]
+    with flows("c default"):
+        assert "line 1: cgroup is no control group" in wrong("add a cgroup=/out")
+
+
+@inside(modules=FLOW)
+def test_a_connection_is_of_the_control_group_of_who_listens() -> None:
+    peer = Peer()
+    with groups("one"), of_group("one"):
+        server = socket.create_server((peer.ours4, 0))
+    with flows("a cgroup=/"):
+        before = flow("a")["direct"]
+        with peer:
+            client = socket.create_connection(server.getsockname())
+        connection, _ = server.accept()
+        client.send(b"x" * 1000)
+        assert len(connection.recv(1000)) == 1000
+        assert flow("a")["direct"] > before
+    with groups("one"), of_group("one"):
+        later = udp(peer.ours4)
+        change("add a cgroup=/one")
+    # A group that is gone is no other one's of the same name.
+    assert table() == ["add a cgroup=(gone)"]
+    with groups("one"):
+        peer.udp().sendto(b"x", later.getsockname())
+        assert flow("a")["direct"] == 1
+    change("replace")
 
 
 @inside(modules=FLOW)
