@@ -156,12 +156,6 @@ def test_what_cannot_be_is_told(filtered: Guest) -> None:
     assert "attached already" in says(filtered, f"{TOOL} attach eth0")
     assert "not attached" in says(filtered, f"{TOOL} detach lo")
     assert "bpf_jit_enable=1" in uncompiled(filtered)
-    filtered.run("ip link add dull0 type dummy && ip link add dull1 type bridge")
-    for device in ("dull0", "dull1"):
-        assert "its driver cannot do it" in says(filtered, f"{TOOL} attach {device}")
-    told = filtered.run(f"{TOOL} attach --generic dull0", timeout=SLOW_S).err
-    assert "costs" in told and len(told.splitlines()) == 1
-    filtered.run(f"{TOOL} detach dull0 && ip link delete dull0 && ip link delete dull1")
     foreign = filtered.spawn([str(built() / "xdp_police"), "eth0", "7:0"])
     filtered.run("until ip link show eth0 | grep -q xdp; do sleep 0.1; done")
     assert "another XDP program" in says(filtered, f"{TOOL} attach eth0")
@@ -179,7 +173,9 @@ def test_what_cannot_be_is_told(filtered: Guest) -> None:
         filtered.run("ip link delete one")
     assert filtered.run(f"{TOOL} status").out.strip() == "one (is gone)"
     filtered.run("ip link add one type dummy")
-    filtered.run(f"{TOOL} attach --generic one", timeout=SLOW_S)
+    assert "its driver cannot do it" in says(filtered, f"{TOOL} attach one")
+    told = filtered.run(f"{TOOL} attach --generic one", timeout=SLOW_S).err
+    assert "costs" in told and len(told.splitlines()) == 1
     assert filtered.run(f"{TOOL} status").out.strip() == "one"
     filtered.run(f"{TOOL} detach one && ip link delete one")
 
