@@ -105,6 +105,7 @@ def shed(guest: Guest, port: int) -> int:
     raise AssertionError(port)
 
 
+@pytest.mark.newest
 def test_what_comes_over_loopback_is_not_shed(filtered: Guest) -> None:
     """Nor by the hook: its sender runs on this host, and no receive queue is relieved."""
     filtered.run(f"{TOOL} attach --generic lo", timeout=SLOW_S)
@@ -119,18 +120,18 @@ def test_what_comes_over_loopback_is_not_shed(filtered: Guest) -> None:
         receiver.finish()
 
 
+@pytest.mark.newest
 def test_switched_off_all_passes(filtered: Guest) -> None:
     filtered.write("/proc/packetflow/enable", "0")
-    sent, got, _, by_driver = offer(filtered)
-    assert by_driver == 0
-    assert max(got) < 1.2 * min(got), (sent, got)
+    _, _, drops, by_driver = offer(filtered)
+    assert by_driver == 0 == sum(drops.values())
 
 
+@pytest.mark.newest
 def test_who_only_observes_drops_nothing(filtered: Guest) -> None:
     filtered.write("/proc/packetflow/filter/mode", "observe")
-    _, got, drops, by_driver = offer(filtered)
+    _, _, drops, by_driver = offer(filtered)
     assert by_driver == 0 == sum(drops.values())
-    assert max(got) < 1.2 * min(got), got
 
 
 def test_it_holds_the_module_until_it_is_detached(filtered: Guest) -> None:
@@ -151,6 +152,7 @@ def test_without_types_all_else_works(guest: Guest) -> None:
     assert not attached(guest)
 
 
+@pytest.mark.newest
 def test_what_cannot_be_is_told(filtered: Guest) -> None:
     assert "there is no device none0" in says(filtered, f"{TOOL} attach none0")
     assert "attached already" in says(filtered, f"{TOOL} attach eth0")
