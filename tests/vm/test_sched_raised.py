@@ -201,7 +201,8 @@ def test_whoever_has_no_lever_is_not_asked_about_at_each_packet() -> None:
     def limit() -> None:
         resource.setrlimit(resource.RLIMIT_RTTIME, (100_000, 100_000))
 
-    with starving("rr"), receiving(limit) as receiver:
+    # Nice does not count between groups.
+    with autogroup(True), starving("rr"), receiving(limit) as receiver:
         calm()
         with flood(receiver.port, pause=0.002):
             seen = Counting()
