@@ -39,7 +39,7 @@ def test_the_order_holds_and_the_host_keeps_it(guest: Guest, rules: str) -> None
     early = [one.early_drops for one in run.accounts]
     told = first, second, third, early, handed_on, run.closing
     assert first > 0.7 * PPS, told
-    assert first > second > third - NOISE, told
+    assert first > second - NOISE and second > third - NOISE, told
     assert early[2] > 0, told
     # What is handed on is received, but for what the onset costs.
     assert handed_on - run.closing.received < sum(early) / 2, told
