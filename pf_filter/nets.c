@@ -195,10 +195,13 @@ void filter_nets_watch(bool on)
  */
 int filter_nets_setup(void)
 {
-	int err = wires_setup();
+	int err = flows_setup();
 
 	if (err)
 		return err;
+	err = wires_setup();
+	if (err)
+		goto flows;
 	/* Beside receivers that want all of a CPU, an ordinary worker would come late. */
 	queue = alloc_workqueue("packetflow_nets", WQ_UNBOUND | WQ_HIGHPRI, 1);
 	if (!queue) {
@@ -213,6 +216,8 @@ int filter_nets_setup(void)
 	destroy_workqueue(queue);
 wires:
 	wires_teardown();
+flows:
+	flows_teardown();
 	return err;
 }
 
@@ -232,6 +237,7 @@ void filter_nets_teardown(void)
 	tracked_use(false);
 	mutex_unlock(&hooks_lock);
 	wires_teardown();
+	flows_teardown();
 }
 
 /**

@@ -68,7 +68,11 @@ struct flow {
 	int iif;
 };
 
-static DEFINE_PER_CPU(struct flow [1 << SLOT_BITS], flows);
+/*
+ * Too many for a module's own: all modules of a machine have 8 KiB of that together for each CPU,
+ * and what finds too little left is not loaded.
+ */
+static struct flow __percpu *flows __read_mostly;
 
 /* Strangers choose what is hashed: without it they could have flows displace each other. */
 static u64 slot_key[SLOT_WORDS] __read_mostly;
@@ -78,11 +82,23 @@ static u32 packet_ports(const struct filter_packet *packet)
 	return (u32)packet->remote_port << 16 | packet->local_port;
 }
 
+static int flows_setup(void)
+{
+	flows = __alloc_percpu(sizeof(struct flow) << SLOT_BITS, __alignof__(struct flow));
+	return flows ? 0 : -ENOMEM;
+}
+
+/* No packet is in the hook any more. */
+static void flows_teardown(void)
+{
+	free_percpu(flows);
+}
+
 static struct flow *flow_slot(const struct filter_packet *packet)
 {
 	u64 word = (u64)(__force u32)ip_hdr(packet->skb)->saddr << 32 | packet_ports(packet);
 
-	return &(*this_cpu_ptr(&flows))[pflow_slot_hash(slot_key, &word, 1) >> (64 - SLOT_BITS)];
+	return &this_cpu_ptr(flows)[pflow_slot_hash(slot_key, &word, 1) >> (64 - SLOT_BITS)];
 }
 
 static bool packet_may_be_recalled(const struct filter_packet *packet)

@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """What README tells users to type, where it can do no harm; how it is built is a unit test's."""
 
+import re
+import subprocess
+
 import pytest
 from rig.guest import Guest
 from rig.kernels import REPO
@@ -76,3 +79,11 @@ def test_the_service_loads_and_sets_what_its_file_says(guest: Guest) -> None:
     said = guest.run([program, "start"], check=False).err
     assert "pf_common was not loaded" in said and "dkms autoinstall" in said
     guest.run(RESTORE)
+
+
+def test_each_module_finds_room_for_its_data_of_each_cpu(guest: Guest) -> None:
+    """All modules of a machine have 8 KiB of static data for each CPU together."""
+    found = [str(path) for path in guest.kernel.build.glob("*/*.ko")]
+    listed = subprocess.run(["size", "-A", *found], capture_output=True, text=True, check=True)
+    sizes = re.findall(r"^\.data\.\.percpu\s+(\d+)", listed.stdout, re.MULTILINE)
+    assert sizes and sum(map(int, sizes)) < 2048, sizes
