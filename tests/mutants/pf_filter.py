@@ -13,8 +13,6 @@ HARM = "vm/test_harm.py::"
 HARM_POLICY = "unit/test_harm_policy.py::"
 RING = "unit/test_ring.py::"
 POLICY = "unit/test_policy.py::"
-MOVED = "vm/test_containers.py::test_who_has_moved_gets_every_packet"
-STRANGERS = "vm/test_containers_strangers.py::"
 
 MUTANTS = [
     Mutant(
@@ -343,27 +341,6 @@ MUTANTS = [
         HARM_POLICY + "test_a_queue_harms_until_the_first_gets_what_it_had",
     ),
     Mutant(
-        "trails outlive a change of routes",
-        "pf_filter/follow.c",
-        "if (trail->routes != routes) {",
-        "if (false) {",
-        MOVED,
-    ),
-    Mutant(
-        "trails outlive a neighbour's move",
-        "pf_filter/moves.c",
-        "	filter_trails_moved(dev_net(neighbour->dev), &local, hardware);\n",
-        "",
-        MOVED,
-    ),
-    Mutant(
-        "trails outlive a move to another port",
-        "pf_filter/moves.c",
-        "		filter_trails_moved(dev_net(fdb->info.dev), NULL, fdb->addr);",
-        "		return NOTIFY_OK;",
-        MOVED,
-    ),
-    Mutant(
         "judged in the host and in the container",
         "pf_filter/classify.c",
         "if (met == MET_AGAIN)",
@@ -404,14 +381,6 @@ MUTANTS = [
         "(IPS_NAT_MASK | IPS_DST_NAT_DONE)",
         "IPS_NAT_MASK",
         "vm/test_tracked.py::test_who_is_not_translated_may_be_with_the_next_packet",
-    ),
-    Mutant(
-        "sources arrive as they are where the host first sees them",
-        "pf_filter/follow.c",
-        "packet->unsourced = !tracked_keeps_source(skb);",
-        "packet->unsourced = !skb;",
-        "vm/test_containers_rules.py"
-        "::test_whose_source_the_host_translates_gets_to_who_waits_for_that_source",
     ),
     Mutant(
         "a rule sets a packet's address as it set that of the one before",
@@ -468,41 +437,6 @@ MUTANTS = [
         "&(*this_cpu_ptr(&replies))[own_peer]",
         "&(*this_cpu_ptr(&replies))[0]",
         B2_SPARED + "test_replies_to_many_are_few_and_strangers_use_up_nobodys_own",
-    ),
-    Mutant(
-        "a trail leads to whoever sends himself the same",
-        "pf_filter/meet.c",
-        "if (packet->loopback)",
-        "if (0)",
-        STRANGERS + "test_who_sends_himself_the_same_takes_nothing_over",
-    ),
-    Mutant(
-        "a trail leads to whom nobody has sent it",
-        "pf_filter/meet.c",
-        "return packet->net->user_ns == trail->outer->user_ns;",
-        "return true;",
-        STRANGERS + "test_who_sends_himself_the_same_takes_nothing_over",
-    ),
-    Mutant(
-        "a trail leads to some port of a bridge",
-        "pf_filter/meet.c",
-        "!netif_is_bridge_port(peer) || ",
-        "true || ",
-        STRANGERS + "test_who_gets_what_a_bridge_sends_to_all_takes_nothing_over",
-    ),
-    Mutant(
-        "what a stranger sees takes every lock",
-        "pf_filter/trail.c",
-        "if (!trail_may_be_moved(trail, net, local, hardware))",
-        "if (0)",
-        STRANGERS + "test_what_others_see_costs_next_to_nothing",
-    ),
-    Mutant(
-        "who moves is looked for in the wrong namespace",
-        "pf_filter/trail.c",
-        "return data_race(trail->outer == net &&",
-        "return data_race(trail->outer != net &&",
-        MOVED,
     ),
     Mutant(
         "packets from a queue of user space are judged",

@@ -1,0 +1,74 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Mutants of pf_filter: receivers in containers."""
+
+from mutants.mutant import Mutant
+
+MOVED = "vm/test_containers.py::test_who_has_moved_gets_every_packet"
+STRANGERS = "vm/test_containers_strangers.py::"
+
+MUTANTS = [
+    Mutant(
+        "trails outlive a change of routes",
+        "pf_filter/follow.c",
+        "if (trail->routes != routes) {",
+        "if (false) {",
+        MOVED,
+    ),
+    Mutant(
+        "trails outlive a neighbour's move",
+        "pf_filter/moves.c",
+        "	filter_trails_moved(dev_net(neighbour->dev), &local, hardware);\n",
+        "",
+        MOVED,
+    ),
+    Mutant(
+        "trails outlive a move to another port",
+        "pf_filter/moves.c",
+        "		filter_trails_moved(dev_net(fdb->info.dev), NULL, fdb->addr);",
+        "		return NOTIFY_OK;",
+        MOVED,
+    ),
+    Mutant(
+        "sources arrive as they are where the host first sees them",
+        "pf_filter/follow.c",
+        "packet->unsourced = !tracked_keeps_source(skb);",
+        "packet->unsourced = !skb;",
+        "vm/test_containers_rules.py"
+        "::test_whose_source_the_host_translates_gets_to_who_waits_for_that_source",
+    ),
+    Mutant(
+        "a trail leads to whoever sends himself the same",
+        "pf_filter/meet.c",
+        "if (packet->loopback)",
+        "if (0)",
+        STRANGERS + "test_who_sends_himself_the_same_takes_nothing_over",
+    ),
+    Mutant(
+        "a trail leads to whom nobody has sent it",
+        "pf_filter/meet.c",
+        "return packet->net->user_ns == trail->outer->user_ns;",
+        "return true;",
+        STRANGERS + "test_who_sends_himself_the_same_takes_nothing_over",
+    ),
+    Mutant(
+        "a trail leads to some port of a bridge",
+        "pf_filter/meet.c",
+        "!netif_is_bridge_port(peer) || ",
+        "true || ",
+        STRANGERS + "test_who_gets_what_a_bridge_sends_to_all_takes_nothing_over",
+    ),
+    Mutant(
+        "what a stranger sees takes every lock",
+        "pf_filter/trail.c",
+        "if (!trail_may_be_moved(trail, net, local, hardware))",
+        "if (0)",
+        STRANGERS + "test_what_others_see_costs_next_to_nothing",
+    ),
+    Mutant(
+        "who moves is looked for in the wrong namespace",
+        "pf_filter/trail.c",
+        "return data_race(trail->outer == net &&",
+        "return data_race(trail->outer != net &&",
+        MOVED,
+    ),
+]
