@@ -126,8 +126,8 @@ modules: setup ## build the modules for test kernels, which are installed if nee
 	tools/modules "$(KERNELS)"
 
 demo: BEGIN := $(shell date +%s)
-demo: ## show what the modules do, as table and picture, in 4 to 6 minutes (KERNEL=, TOOL=iperf3)
-	@echo "demo: takes about 6 minutes the first time, and 4 after that"
+demo: ## show what the modules do, as table and picture, in 6 to 8 minutes (KERNEL=, TOOL=iperf3)
+	@echo "demo: takes about 8 minutes the first time, and 6 after that"
 	@tools/setup
 	@tools/kernel $(or $(KERNEL),6.12)
 	@tools/modules $(or $(KERNEL),6.12) -s
