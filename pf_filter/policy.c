@@ -11,6 +11,7 @@
 #define BELIEVED_US	(60 * SECOND_US)	/* what the last step does is asked anew then */
 #define CHEAPER		8		/* a step helps if packets cost less by one in so many */
 #define SERVED_FADES	128		/* intervals: who is sent less is not harmed for longer */
+#define SERVED_MEAN	16		/* likewise: fewer, and chance would be taken for lack */
 #define SECOND_US	1000000u
 #define WINDOW_MOST_US	(2 * SECOND_US)
 #define WINDOW_PACKETS	64u
@@ -192,18 +193,21 @@ static bool queue_asks(const struct pflow_queue *queue, const struct pflow_queue
 
 /*
  * What the most important receiver lacks of the packets that it once had, 0..65536. That is known
- * as soon as others have been shed for it as far as can be: then it lacked the least.
+ * as soon as others have been shed for it as far as can be: then it lacked the least. Only then can
+ * it be told that it is sent less, too. While shedding is given back, it gets less for that.
  */
 static u32 queue_served_lacks(struct pflow_queue *queue, const struct pflow_queue_tick *tick)
 {
 	u32 rate = div_u64((u64)tick->passed * SECOND_US, max_u32(tick->elapsed_us, 1));
+	bool all_shed = tick->reach && tick->reach >= tick->most;
 
-	queue->served = pflow_mean_step(queue->served, rate);
+	queue->served += rate - queue->served / SERVED_MEAN;
 	if (!tick->reach)
 		queue->served_most = 0;
-	if (!queue->served_most && (!tick->reach || tick->reach < tick->most))
+	if (!queue->served_most && !all_shed)
 		return PFLOW_ONE;
-	queue->served_most -= (queue->served_most + SERVED_FADES - 1) / SERVED_FADES;
+	if (all_shed)
+		queue->served_most -= (queue->served_most + SERVED_FADES - 1) / SERVED_FADES;
 	queue->served_most = max_u32(max_u32(queue->served_most, queue->served), 1);
 	return PFLOW_ONE - div_u64((u64)queue->served * PFLOW_ONE, queue->served_most);
 }

@@ -73,7 +73,7 @@ struct pflow_losses {
  * @less_ns: the same while half a step less was shed, or still less
  * @less_us: for how long that has been so no more, microseconds
  * @doubted: it is not known that the last step makes packets cheaper
- * @served: packets/s of the most important receivers served here, a decaying mean
+ * @served: packets/s of the most important receivers served here, a decaying sum over intervals
  * @served_most: the most that was lately, while others are shed; 0: not known
  *
  * All zero is a queue that has not stood yet.

@@ -337,8 +337,15 @@ MUTANTS = [
         "whom a queue once served well it harms for ever",
         "pf_filter/policy.c",
         "queue->served_most -= (queue->served_most + SERVED_FADES - 1) / SERVED_FADES;",
-        "",
+        ";",
         HARM_POLICY + "test_a_queue_harms_until_the_first_gets_what_it_had",
+    ),
+    Mutant(
+        "what the first got is forgotten as fast as shedding is given back",
+        "pf_filter/policy.c",
+        "if (all_shed)\n\t\tqueue->served_most -=",
+        "if (tick->reach)\n\t\tqueue->served_most -=",
+        RING + "test_who_is_served_on_another_cpu_keeps_what_shedding_gave",
     ),
     Mutant(
         "judged in the host and in the container",

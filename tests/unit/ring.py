@@ -40,7 +40,6 @@ from unit.policy import (
 )
 
 RING = 1024
-SOFTIRQS = 0.8  # of the time
 STOOD_BEARABLE = ONE // 64
 LOST_FOR_US = SECOND // 5
 LOOKS_US = SECOND // 10  # the estimator's, at what a device has lost
@@ -65,6 +64,8 @@ class Ring:
 
 class RingCpu(Cpu):
     """Sent besides: so many packets/s that are nobody's, and cost what a drop costs."""
+
+    softirqs = 0.8  # of the time, at most
 
     def __init__(
         self,
@@ -104,7 +105,7 @@ class RingCpu(Cpu):
         sent = self.arrive(now_us)
         costs = [DROP + (1 - DROP) * keep for keep in kept] + [DROP]
         needs = sum(wait * cost for wait, cost in zip(ring.waits, costs, strict=True))
-        part = min(whole * SOFTIRQS / needs, 1.0) if needs else 1.0
+        part = min(whole * self.softirqs / needs, 1.0) if needs else 1.0
         ring.stood += (part < 1) * STEP_US / TICK_US
         for who, socket in enumerate(self.sockets):
             came = ring.waits[who] * part
@@ -158,3 +159,15 @@ class RingCpu(Cpu):
         share, of, standing = self.harm(levels, now_us)
         self.ring.tick()
         return share, of, 0 if standing else self.idle
+
+
+class RingAloneCpu(RingCpu):
+    """Receivers run on other CPUs, in what time they need. Softirqs have all of this one's."""
+
+    softirqs = 1.0
+
+    def read(self, left: float, sample: Sample) -> float:
+        for who, socket in enumerate(self.sockets):
+            sample.read[who] += socket.waiting
+            socket.waiting = 0
+        return left / (self.capacity * STEP_US / SECOND)

@@ -3,7 +3,7 @@
 
 import pytest
 from unit.cpu import Rate, Receiver, Run, steady
-from unit.ring import RingCpu
+from unit.ring import RingAloneCpu, RingCpu
 
 TEN, FIVE, ZERO = range(3)
 
@@ -85,3 +85,15 @@ def test_nobody_is_shed_for_a_burst_that_an_idle_cpu_loses(apart: float) -> None
     """A few packets for a queue that takes no more at once, again and again."""
     run = RingCpu(100_000, three(2_000, 2_000, 2_000), bursts=apart).run(20)
     assert run.cut(0) == 0
+
+
+@pytest.mark.parametrize("noise", [None, 1, 2])
+@pytest.mark.parametrize("capacity", [28_000, 30_000, 31_000])
+def test_who_is_served_on_another_cpu_keeps_what_shedding_gave(
+    capacity: float, noise: int | None
+) -> None:
+    """All that it lacks is lost in the ring. What is given back slowly is missed like the rest."""
+    run = RingAloneCpu(capacity, three(14_000, 14_000, 14_000), noise=noise).run(60)
+    had = run.reads(ZERO, 1, 6)
+    assert had >= 0.9 * 5 * 14_000
+    assert min(run.reads(ZERO, second, second + 5) for second in range(6, 55)) >= 0.96 * had
