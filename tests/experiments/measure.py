@@ -21,6 +21,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from experiments import buffers, counters
+from experiments.ages import age_ms
 from experiments.arms import Arm
 from experiments.buffers import Buffers
 from experiments.competitors import Competitors
@@ -108,6 +109,7 @@ class Run:
     buffers: Buffers | None = None  # where they were watched
     sent: Sent | None = None
     received: Sequence[Received] = field(default_factory=list)
+    ages_ms: list[float | None] | None = None  # where they can be told
 
 
 def measure(guest: Guest, arm: Arm, load: Load, tool: Tool, seconds: float) -> Run:
@@ -149,7 +151,19 @@ def measure(guest: Guest, arm: Arm, load: Load, tool: Tool, seconds: float) -> R
         buffers.found(received, queued, granted) if granted else None,
         sent,
         received,
+        ages_of(received, sent, load, seconds) if guest.wired else None,
     )
+
+
+def ages_of(
+    received: Sequence[Received], sent: Sent, load: Load, seconds: float
+) -> list[float | None] | None:
+    """How old each receiver's datagrams are in the measured period, by one clock."""
+    if sent.start_ns is None or load.poisson or load.off:
+        return None
+    start = sent.start_ns
+    begin = start + WARM_UP * 1e9
+    return [age_ms(one, start, load.pps, begin, begin + seconds * 1e9) for one in received]
 
 
 def rates(received: Sequence[Received], seconds: float, warm_up: float = WARM_UP) -> list[float]:

@@ -32,6 +32,9 @@ of priority:
       accounts          [repeat], packets of the whole run: seconds, sent, received,
                         socket_drops, early_drops, receive_drops (by the counters of
                         the tap, the device and the backlog), unaccounted
+      age_ms            [repeat][receiver], how old a datagram was when it was received, the
+                        median over samples; null for who received next to nothing. Not where
+                        the sender has another clock or no constant gaps
       and where the buffers were watched (B1, S1, S1-5, S1-10), in bytes as the kernel counts
       them:
       rcvbuf_bytes        [repeat][receiver], the largest size while the load lasted
@@ -92,7 +95,16 @@ def arm_json(runs: Sequence[Run]) -> Json:
         "decided": [run.decided for run in runs],
         "accounts": [closing_json(run.closing) for run in runs],
         **(buffers.arm_json(watched) if watched else {}),
+        **ages_json(runs),
     }
+
+
+def ages_json(runs: Sequence[Run]) -> Json:
+    """How old what they received was, where that is known."""
+    ages = [run.ages_ms for run in runs]
+    if None in ages:
+        return {}
+    return {"age_ms": [[age and round(age, 2) for age in row or ()] for row in ages]}
 
 
 def closing_json(one: Closing) -> Json:

@@ -33,6 +33,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from experiments import buffers, containers, runner, u1
+from experiments.ages import of_repeats
 from experiments.arms import OFF, arms
 from experiments.measure import Load, Run, measure
 from experiments.result import Json, arm_json, columns, heading, largest_gap, spread, subject
@@ -244,6 +245,7 @@ def cells(arm: Json) -> list[str]:
         f"{statistics.median(arm['idle']):.0%}",
         f"{largest_gap(arm):+.2%}",
         *(buffers.kib(arm[key]) for key in WATCHED if key in arm),
+        *([of_repeats(arm["age_ms"])] if "age_ms" in arm else []),
     ]
 
 
@@ -253,6 +255,8 @@ def table(result: Json) -> str:
     rows = [[*heads, "ring drops/s", "idle", "unaccounted"]]
     if all(WATCHED[0] in arm for step in result["steps"] for arm in step["arms"].values()):
         rows[0] += ["queued KiB", "at most"]
+    if all("age_ms" in arm for step in result["steps"] for arm in step["arms"].values()):
+        rows[0] += ["age ms"]
     for step in result["steps"]:
         for name, arm in step["arms"].items():
             rows.append([f"{step['pps'] / 1e3:g} kpps", name, *cells(arm)])

@@ -6,11 +6,13 @@ from pathlib import Path
 from typing import Any
 
 from experiments import result, show, sweep
+from experiments.ages import age_ms
 from experiments.buffers import Buffers
 from experiments.measure import Account, Closing, Load, Run
 from experiments.rules import ALONE_PPS, LOWER_PPS, limits
 from rig.guest import Guest
 from rig.kernels import Kernel
+from rig.traffic import Received, Sample
 
 GUEST = Guest(Kernel("6.1", "6.1.0", *[Path("/")] * 2))
 
@@ -49,6 +51,27 @@ def test_an_arm_is_under_stock_where_it_is_under_both_of_its_arms() -> None:
         "all: the first under stock at 10 kpps by 20.0%",
         "all: the sum under stock at 5 kpps by 13.2%",
     ]
+
+
+def test_an_age_is_the_time_since_a_datagram_was_due() -> None:
+    """1000 a second from 5 s on; each is received 40 ms later, but in the pause of a second."""
+    seen = [Sample(int((5.04 + n / 10) * 1e9), n * 100, n * 100 + 1, 0) for n in range(10)]
+    seen += [Sample(int((6.04 + n / 10) * 1e9), 900, 901, 0) for n in range(10)]
+    one = Received(900, 0, 5, [], None, seen)
+    age = age_ms(one, int(5e9), 1000.0, 5e9, 8e9)
+    assert age is not None and abs(age - 40) < 0.01
+    assert age_ms(one, int(5e9), 1000.0, 6.2e9, 8e9) is None
+
+
+def test_a_table_has_ages_where_all_are_known() -> None:
+    aged = [
+        replace(run(100, 1), ages_ms=[1.0, None]),
+        replace(run(100, 1), ages_ms=[3.0, 40.0]),
+    ]
+    said = show.table(swept("P1", {"stock": aged, "stock2": aged})).splitlines()
+    assert said[1].split()[-2:] == ["age", "ms"] and said[2].split()[-1] == "2/40"
+    said = show.table(swept("P1", dict.fromkeys(("stock", "stock2"), [run(1, 1)]))).splitlines()
+    assert "age" not in said[1]
 
 
 def test_what_is_left_of_the_best_is_told_of_one_receiver() -> None:
