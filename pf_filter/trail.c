@@ -338,10 +338,10 @@ void filter_trails_forget_net(const struct net *net)
 }
 
 /*
- * Is this trail one that may have moved? Anybody can have neighbours and bridges tell of moves, as
- * often as he likes, so its lock is not taken to find out. Whoever begins a trail meanwhile has
- * written all of this before the packet that it traces goes on (trails_announce()): what is not
- * seen here yet goes to where the address is now.
+ * Is this trail one that may have moved? Its lock is not taken to find out, since anybody can have
+ * neighbours and bridges tell of moves, as often as he likes. A trail may be begun meanwhile. Then
+ * all of this is written before the packet that it traces goes on (trails_announce()). So a trail
+ * that is not seen here yet leads to where the address is now.
  */
 static bool trail_may_be_moved(const struct trail *trail, const struct net *net,
 			       const struct in6_addr *local, const u8 *hardware)
