@@ -135,9 +135,9 @@ static enum flow_fate flow_hold(struct flow *flow, struct sk_buff *skb,
 	return FLOW_WAITS;
 }
 
-/* Under the lock. */
 static bool flow_try_pass(struct flow *flow, u32 bytes, u32 packets, u64 now)
 {
+	lockdep_assert_held(&flow->lock);
 	if (flow_tokens_in(flow, bytes, now))
 		return false;
 	flow_spend(flow, bytes);
