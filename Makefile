@@ -19,9 +19,9 @@ SIGN_KEY        ?= /var/lib/dkms/mok.key
 SIGN_CERT       ?= /var/lib/dkms/mok.pub
 ## what makes RPM packages
 RPMBUILD        ?= rpmbuild
-## kernel to demonstrate, measure or test with: 6.1, 6.12, 7.2 (the newest 7 that Debian offers)
+## kernel to demonstrate, measure or test with: 6.1, 6.12, 7.x (the newest 7 that Debian offers)
 KERNEL          ?=
-## kernels to test with: such as "6.1 6.12-rt 7.2-cloud"; all is the three above
+## kernels to test with: such as "6.1 6.12-rt 7.x-cloud"; all is the three above
 KERNELS         ?= $(or $(KERNEL),all)
 ## what sends in the demo: light, or iperf3
 TOOL            ?= light
@@ -154,7 +154,7 @@ test-debug: setup ## run the behaviour tests on kernels that catch mistakes (KER
 	tools/modules "$(DEBUG)"
 	tests/run --kernel "$(DEBUG)" --timeout 1800 $(PYTEST)
 
-test-kernel: KERNELS := $(or $(KERNEL),6.12 7.2)
+test-kernel: KERNELS := $(or $(KERNEL),6.12 7.x)
 test-kernel: setup ## run the kernel's own tests of network and netfilter, without the modules and with them, in some hours (KERNEL=, TESTS=)
 	tools/kernel $(KERNELS)
 	tools/modules "$(KERNELS)"

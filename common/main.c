@@ -2,10 +2,10 @@
 /*
  * pf_common: the part that the PacketFlow modules share.
  *
- * Setup goes from the inside out: the table, then its files, then the hooks
- * that fill it. Teardown begins with the hooks, as the files may be held by whoever reads
- * them: when the files are gone nobody can switch on what was switched off, when the hooks are gone
- * nobody enters a socket, and only then is the table freed.
+ * Setup goes from the inside out: the table, then its files, then the hooks that fill it. Teardown
+ * switches the hooks off first, since readers may hold the files for long. When the files are
+ * gone, nobody can switch the hooks on again. When the hooks are gone, nobody enters a socket.
+ * Only then is the table freed.
  *
  * Context: process: loading and unloading.
  */

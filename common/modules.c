@@ -7,8 +7,8 @@
  * last shown, so none of its functions runs once it has left. The estimator uses a second mutex
  * when it tells modules of pressure: a holder of the first one may be waiting for the estimator.
  *
- * An administrator may switch off all probes. Then nobody tells who closes, binds and receives, and
- * what was decided by that must not stay. So it is found out once a second whether probes are
+ * An administrator may switch off all probes. Then nobody tells who closes, binds and receives,
+ * and what was decided by that must not stay. So a check once a second tells whether probes are
  * called (canary.c). While they are not, the suite stands by: all is detached and undone as if it
  * were switched off.
  *

@@ -3,11 +3,12 @@
  * Ahead: what is shed anyway is dropped before its connection is tracked.
  *
  * The hook comes after destination NAT, where a packet's address is final. Where connections are
- * tracked, it has cost that look-up and the translation by then, for a container behind a
- * published port a third of what the host does for it. So there is one more hook, in front of
- * connection tracking and behind the administrator's raw rules. It judges packets of the flows that
- * the hook has told of in this jiffy (wire.c). The verdict is the hook's: same receiver, same cut,
- * same coin. A packet of any other flow goes on to the hook, which then tells of it.
+ * tracked, the packet has by then cost a look-up of its connection, and the translation. For a
+ * container behind a published port that is a third of what the host does for a packet. So there
+ * is one more hook, in front of connection tracking and behind the administrator's raw rules. It
+ * judges packets of the flows that the hook has told of in this jiffy (wire.c). The verdict is the
+ * hook's: same receiver, same cut, same coin. A packet of any other flow goes on to the hook,
+ * which then tells of it.
  *
  * Before it drops, it asks the table of connections whether the flow is still translated as the
  * hook saw it (tracked.c). A tracked connection still sees a packet in every jiffy, and does

@@ -81,10 +81,9 @@ packet_parse_udp(struct filter_packet *packet, unsigned int header_length)
 }
 
 /*
- * Is this address one of ours? The route lookup that answers costs more than
- * all the rest of a drop, so the last address found local is remembered for
- * the jiffy: one word, so that it can never be half of two answers, in which
- * address and time stand unmixed beside each other.
+ * The last address found local, for the rest of the jiffy, as the route lookup that answers costs
+ * more than all the rest of a drop. Address and time are two halves of one word, so that they are
+ * never of two answers.
  */
 static DEFINE_PER_CPU(u64, local4);
 

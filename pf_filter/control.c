@@ -6,11 +6,11 @@
  * A cut rises if a receiver has too little of its CPU, or if the CPU's receive queue overflows
  * (harm.c). Then receivers below the harmed one are shed. For a queue, those below the most
  * important receiver served there are shed. Only receivers that run on this CPU, or whose packets
- * arrive on it, are shed. With time to spare a receiver is slow by itself or bursty; shedding
- * others would not help it.
+ * arrive on it, are shed. On a CPU with time to spare, a receiver that loses packets is slow by
+ * itself, or was sent a burst. Shedding others would not help it.
  *
- * Where nothing is cut and next to nothing dropped, the CPU rests from looking:
- * that would take from receivers more than it gives them.
+ * Where nothing is cut and next to nothing dropped, the CPU rests: looking at packets would take
+ * more from receivers than it gives them.
  *
  * The tick runs only while a CPU is pressed or cut, as a timer, since a worker
  * may not get the CPU in just this situation. It reads what the packet path

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Harm elsewhere. On one CPU a receiver is shed for a more important one, or waits although all
- * below it are shed. On another CPU a less important one is served. The scheduler knows nothing of
- * that. So the first receiver counts as harmed on the other CPU, if it may run there. If the less
+ * Harm elsewhere: a receiver has too little of its CPU, while a less important one is served on
+ * another CPU. Nothing more can be done for it on its own CPU: it is shed there for a more
+ * important one, or it waits although all below it are shed. The scheduler knows nothing of that.
+ * So this receiver counts as harmed on the other CPU, too, if it may run there. Then the less
  * important one is shed, the other CPU idles, and a receiver that wakes goes to an idle CPU
  * (common/threads/place.c). While that CPU idles nobody counts as harmed there. So if no receiver
  * goes there, the less important one is served again.

@@ -3,11 +3,11 @@
  * Exempt: packets that are none of our business, by their ports.
  *
  * The destination port is the receiver's, so it is the administrator's to exempt. The source port
- * is the sender's to choose. It exempts replies, of which a client gets few: no more than
- * %REPLY_RATE to one receiver. Nor does it exempt more than that on a CPU in sum, however many
- * receivers there are, or a stranger could send to all of them what nobody may shed. What comes
- * from the peer to which a socket is connected is counted apart, so that others use up nothing of
- * it.
+ * is the sender's to choose. It exempts replies, and a client gets few of them: no more than
+ * %REPLY_RATE to one receiver are exempt. All receivers on a CPU together have no more than that,
+ * either. Otherwise a stranger could send to many of them, and nobody might shed it. Packets from
+ * the peer to which a socket is connected are counted apart, so that others use up nothing of
+ * that.
  *
  * Context: softirq, RCU read side.
  */

@@ -2,13 +2,14 @@
 /*
  * Follow: the beginning of a trail (trail.c). In which namespace does what this host forwards end?
  *
- * A trail is not begun where rules choose the route, or where it has several paths, and not
- * where the source or the destination is translated further on. But other packets of the same
- * destination may have begun one. It is followed, unless a socket may be connected to that source.
+ * A packet begins no trail where rules choose its route, where the route has several paths, or
+ * where its source or destination is translated further on. If other packets of the same
+ * destination have begun one, such a packet follows it, unless a socket may be connected to its
+ * source.
  *
- * Every %CONFIRM_EVERY another packet is traced; where it arrives elsewhere, the trail leads there,
- * and %TRAIL_LASTS after the last one that arrived it ends. A packet that a later filter drops is
- * not received, so it confirms no trail.
+ * Every %CONFIRM_EVERY another packet is traced. Where it arrives, the trail leads from then on.
+ * The trail ends %TRAIL_LASTS after the last traced packet that arrived. A packet that a later
+ * filter drops is not received, so it confirms no trail.
  *
  * Context: softirq, RCU read side.
  */

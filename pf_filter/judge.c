@@ -15,8 +15,9 @@
  * (recall.c) and the packets let through since the last look surely fit. What the receiver reads
  * meanwhile only makes more room.
  *
- * Where a program picks one socket of a group, no packet is sure to be dropped as long as the most
- * important member has room. So the same holds there. B2 leaves large groups alone.
+ * A program may pick one socket of a group for each packet. Then a packet is sure to be dropped
+ * only if every member is full. So no socket is needed either while the most important member
+ * surely has room. B2 leaves large groups alone.
  *
  * Context: softirq, RCU read side.
  */

@@ -8,9 +8,9 @@
  *
  *  - A traced packet that is lost on its way leaves its buffer to another packet, perhaps to one
  *    with the same header that somebody sends to himself. So packets of the loopback confirm no
- *    trail, nor do such in the namespace of another user, unless a pair of devices leads there
- *    straight from the namespace that forwards. Nobody has one end of his pair there against its
- *    will.
+ *    trail. In the namespace of another user only packets confirm one that came by a pair of
+ *    devices straight from the namespace that forwards. Nobody can put an end of his own pair into
+ *    that namespace against its will.
  *  - A bridge that has not found an address sends what is for it to all its ports, and one of them
  *    gets the very buffer. So a port confirms a trail only if the bridge has found the address
  *    there.

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * The path of a packet as one compilation unit (as kernel/sched/build_policy.c
- * is one), so that the compiler makes one function of it: some 85 instructions a
- * packet less than in pieces, and an early drop about as cheap as nftables'. In the
- * order in which each part uses the ones before it.
+ * The path of a packet as one compilation unit (as kernel/sched/build_policy.c is one), so that
+ * the compiler makes one function of it: some 85 instructions a packet less than in pieces, and an
+ * early drop about as cheap as nftables'. The parts stand in the order in which each uses those
+ * before it.
  */
 #include "order.c"
 #include "harm.c"

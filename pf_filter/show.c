@@ -2,8 +2,8 @@
 /*
  * What the controllers do, for people (status) and for machines (metrics).
  *
- * A cut tells, to the moment, that somebody of a priority has too little. So who opened the file
- * without the right to see other people's processes is told the cuts of the last second.
+ * A cut tells at once that a receiver of some priority has too little. So a reader who may not see
+ * other people's processes is shown cuts that are up to a second old.
  *
  * Context: process.
  */

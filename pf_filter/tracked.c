@@ -7,11 +7,11 @@
  * packet is dropped ahead of its translation, the table is asked whether it still says what the
  * hook has seen.
  *
- * A look-up by the flow would cost more than the rest of the drop, most of it for the hash. So
- * it is remembered where in the table the entry was: its address, and its chain. The chain's end
+ * A look-up by the flow would cost more than the rest of the drop, most of it for the hash. So it
+ * is remembered where in the table the entry was: its address, and its chain. The chain's end
  * tells its number. A look walks that chain, where it has mostly one or two entries to pass, and
- * follows no address but what it finds there. It then compares what the entry says now, as its
- * memory may be another connection's by then. If the table has moved, nothing is found.
+ * follows no address but what it finds there. The memory of the entry may be another connection's
+ * by then, so what it says is compared again. If the table has moved, nothing is found.
  *
  * Lifetimes: the table is freed a grace period after another one has taken its place. Entries
  * stay entries for as long (SLAB_TYPESAFE_BY_RCU). Tracking is a module of its own, which may not

@@ -11,20 +11,20 @@
  * is connected.
  *
  * A trail must never lead astray. Of two packets for one address the second goes where the first
- * went, as long as nothing changes in between and the way does not depend on where they come
- * from. So a trail ends in three cases: routes change in either namespace (the kernel drops its own
+ * went, as long as nothing changes in between and the way does not depend on where they come from.
+ * So a trail ends in three cases: routes change in either namespace (the kernel drops its own
  * cached routes then, too); the address moves to another neighbour or bridge port; or one of the
  * namespaces goes. It is begun and followed in follow.c, where the host forwards the packet, and
- * confirmed in meet.c, where it is received. Nor is it confirmed where somebody else may have
- * received the same packet, or another one in its buffer.
+ * confirmed in meet.c, where it is received. A packet does not confirm it if somebody else may
+ * have received the same packet, or if it may be another one in the same buffer.
  *
  * Slots are taken by destination and written under their lock, which the packet path only tries;
  * where it fails, the packet is treated as if nothing were known. What ends trails holds the lock
  * of each that it may concern, softirqs off.
  *
- * There are fewer slots than destinations that a stranger may think of. So a slot in use gives way,
- * too, to one packet in %GIVE_WAY that finds none: who sends most has a trail most of the time, and
- * nobody keeps others from one by a few packets a second.
+ * There are fewer slots than destinations that a stranger may think of. So of the packets that
+ * find no free slot, one in %GIVE_WAY takes a slot that is in use. A destination that is sent most
+ * has a trail most of the time, and nobody can keep others from one by a few packets a second.
  *
  * Lifetimes: a trail's namespaces are followed under RCU. filter_trails_forget_net() is called
  * when a namespace has begun to go, and the kernel waits for a grace period before it is freed; a
@@ -338,10 +338,10 @@ void filter_trails_forget_net(const struct net *net)
 }
 
 /*
- * Is this trail one that may have moved? Anybody can have neighbours and bridges tell of moves, as
- * often as he likes, so its lock is not taken to find out. Whoever begins a trail meanwhile has
- * written all of this before the packet that it traces goes on (trails_announce()): what is not
- * seen here yet goes to where the address is now.
+ * Is this trail one that may have moved? Its lock is not taken to find out, since anybody can have
+ * neighbours and bridges tell of moves, as often as he likes. A trail may be begun meanwhile. Then
+ * all of this is written before the packet that it traces goes on (trails_announce()). So a trail
+ * that is not seen here yet leads to where the address is now.
  */
 static bool trail_may_be_moved(const struct trail *trail, const struct net *net,
 			       const struct in6_addr *local, const u8 *hardware)

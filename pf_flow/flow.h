@@ -4,7 +4,7 @@
  *
  * Each network namespace has a table of flows (table.c, written through parse.c and write.c). A
  * packet is looked up in it last at PRE_ROUTING (packet.c). If its flow has tokens, it passes. If
- * not, it waits in the flow's queue (flow.c), and the server (serve.c) continues it where it
+ * not (admit.c), it waits in the flow's queue, and the server (serve.c) continues it where it
  * stopped. If the queue is full, it is dropped.
  *
  * Locks, outermost first: flow_mutex, a flow's lock, the server's lock. The mutex orders all that
@@ -21,6 +21,7 @@
 
 #include <linux/bits.h>
 #include <linux/list.h>
+#include <linux/minmax.h>
 #include <linux/mutex.h>
 #include <linux/netdevice.h>
 #include <linux/netfilter.h>
@@ -361,10 +362,56 @@ void flow_set_shape(struct flow *flow, const struct flow_shape *shape);
 void flow_set_door(struct flow *flow, enum flow_door door);
 void flow_empty(struct flow *flow);
 void flow_forget_device(struct flow *flow, const struct net_device *dev);
+void flow_set_limits(struct flow *flow);
+void flow_serve(struct flow *flow, u64 now);
+
+/**
+ * flow_tokens_in() - how long must a packet wait for tokens?
+ * @flow: its own
+ * @bytes: of it on the wire, IP headers included
+ * @now: ns
+ *
+ * Context: under the flow's lock. Return: ns; 0: it has them.
+ */
+static inline u64 flow_tokens_in(struct flow *flow, u32 bytes, u64 now)
+{
+	u64 wait;
+
+	if (unlikely(flow->door != FLOW_CONTROLLED))
+		return 0;
+	pflow_bucket_fill(&flow->average, now);
+	wait = pflow_bucket_wait(&flow->average, bytes);
+	if (!flow->peak.rate)
+		return wait;
+	pflow_bucket_fill(&flow->peak, now);
+	return max(wait, pflow_bucket_wait(&flow->peak, bytes));
+}
+
+/**
+ * flow_spend() - a packet takes its tokens
+ * @flow: its own
+ * @bytes: of it on the wire, IP headers included
+ *
+ * Context: under the flow's lock.
+ */
+static inline void flow_spend(struct flow *flow, u32 bytes)
+{
+	/* Who needed no tokens leaves no debt to those who will. */
+	if (unlikely(flow->door != FLOW_CONTROLLED))
+		return;
+	pflow_bucket_spend(&flow->average, bytes);
+	pflow_bucket_spend(&flow->peak, bytes);
+}
+
+/* admit.c */
 bool flow_passes(struct flow *flow, u32 bytes, u32 packets);
 unsigned int flow_admit(struct flow *flow, struct sk_buff *skb, const struct nf_hook_state *state,
 			u32 bytes, u32 packets, u8 rank, bool *full);
-void flow_serve(struct flow *flow, u64 now);
+
+/* parts.c */
+bool flow_may_split(const struct flow *flow, u32 bytes, u32 packets);
+bool flow_must_split(const struct flow *flow, u32 bytes, u32 packets);
+struct sk_buff *flow_split(struct sk_buff *skb);
 
 /* recall.c */
 struct flow *flow_recall(const struct flow_table *table, const struct flow_key *key);

@@ -7,7 +7,7 @@
  *
  * A device goes, or moves to another namespace: the kernel takes it down and waits for a grace
  * period before NETDEV_UNREGISTER. Packets of a device that is down may still come (the members of
- * a bond go later than the bond), but none waits (flow.c). So what waits by then is all that will,
+ * a bond go later than the bond), but none waits (admit.c). So what waits by then is all that will,
  * and is dropped. What is just being continued is waited for, as the kernel does not for a device
  * that moves. A namespace goes: its hooks go first (pre_exit), its devices next, its flows last,
  * so that nothing is left that waits in them.

@@ -5,7 +5,7 @@
 # kernels that the archive has. Whoever sources it has die().
 #
 # A kernel has the name of its release series, and of its flavour if it has one: 6.1, 6.12-rt,
-# 7.2-cloud. "7.2" stands for the newest release 7 there is, see tests/rig/kernels.py.
+# 7.x-cloud. "7.x" stands for the newest release 7 there is, see tests/rig/kernels.py.
 
 cache=$(readlink -m "${PACKETFLOW_CACHE:-/var/cache/packetflow}")
 chroot=$cache/root
@@ -32,7 +32,7 @@ archive() {
 	in_chroot apt-cache search --names-only '^linux-(image|headers)-[0-9].*-amd64$' |
 		sed -E 's/ .*//;s/^linux-(image|headers)-//' | sort -V | uniq -d |
 		sed -nE 's/^([0-9]+\.[0-9]+)\.[0-9][^-]*(-[0-9]+)?(-rt|-cloud|)-amd64$/\1\3 &/p' |
-		sed -E 's/^7\.[0-9]+/7.2/'
+		sed -E 's/^7\.[0-9]+/7.x/'
 }
 
 # The newest kernel of a name, as the release in its packages' names.

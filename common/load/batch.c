@@ -8,11 +8,11 @@
  * (gro_flush_timeout and napi_defer_hard_irqs of a device). They are used only while a CPU is
  * pressed and busy.
  *
- * A batch delays packets, by no more than the knob allows. So there is none where a real-time
- * receiver or one that polls is sent packets, nor where a TCP receiver is, whose peer may wait for
- * each answer. Who polls, polls one queue of one device, so others keep their batches. A device
- * whose values an administrator has set is left as it is. A device of several queues is looked at
- * by several CPUs; then all of those must want it.
+ * A batch delays packets, by no more than the knob allows. So a device has none if its packets are
+ * for a real-time receiver, for one that polls, or for a TCP receiver, whose peer may wait for
+ * each answer. A receiver that polls does so at one queue of one device, so the other devices keep
+ * their batches. A device whose values an administrator has set is left as it is. A device of
+ * several queues is polled by several CPUs. Then all of them must want batches.
  *
  * Context: the estimator's thread, which must not wait for the RTNL lock: what cannot be done
  * now is done a round later. Writers of the table hold the RTNL lock and the table's own lock. A

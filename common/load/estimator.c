@@ -8,8 +8,8 @@
  * needed.
  *
  * Context: a thread of a real-time class. An ordinary thread would hardly run on the overloaded
- * CPU, least of all beside receivers that pf_sched has raised. What takes its time is left to
- * workers: to attach and detach, and to scan, which others can make as long as they like.
+ * CPU, least of all beside receivers that pf_sched has raised. Work that may take long is left to
+ * workers: attaching, detaching, and scans, which anybody can make long.
  */
 #include <linux/kthread.h>
 #include <linux/workqueue.h>

@@ -2,7 +2,7 @@
 /*
  * Waiting: the sign of a receiver that loses nothing when it has too little of a CPU.
  *
- * A CPU without idle time is not yet overloaded, but receivers may have to wait there. If a TCP
+ * A CPU without idle time need not be overloaded, but receivers may have to wait there. If a TCP
  * receiver does wait (threads/threads.c), the CPUs that receive packets are put under pressure. If
  * that does not help, it is repeated less and less often.
  *

@@ -3,8 +3,8 @@
  * The receive rate of a socket, measured where its packets pass, and the CPU that its receiver
  * runs on.
  *
- * Packets are counted only while their CPU is watched. A window that began before that is thrown
- * away.
+ * Packets are counted only while their CPU is watched. A window of time that began before that is
+ * thrown away.
  */
 #include <linux/jiffies.h>
 

@@ -10,16 +10,17 @@
  *
  * A weight counts between the groups of one parent, and here against all of the host. That is
  * right for what the administrator sets, and not for what is delegated: whoever may set the
- * weights below a group could buy its receivers any rank. Who may is not told by the kernel. So
+ * weights below a group could buy its receivers any rank. The kernel does not tell who may. So
  * only groups of the first levels (rank_depth) raise, and those below them only lower. A walk
- * begins at the root, and goes no deeper than GROUPS_MOST: nobody can make it long by nesting, and
- * whoever hides there from what lowers it hides from its own wish.
+ * begins at the root, and goes no deeper than GROUPS_MOST, so nobody can make it long by nesting.
+ * A group that lies deeper is not lowered by its weight. That gains its owner nothing that he
+ * could not have by leaving the weight alone.
  *
- * The kernel does not export what it computes that with. But a control group's files are known by
- * name, and each has the function that reads it.
+ * The kernel does not export the function that computes a nice level of a weight. But a control
+ * group's files are known by name, and each names the function that reads it.
  *
- * A thread is asked for it with each receive call. So an answer holds for a second, and is kept
- * by the address of the group, which is compared only.
+ * The answer is needed with each receive call. So it is kept for a second, under the address of
+ * the group, which is only compared.
  *
  * Context: any.
  */

@@ -54,9 +54,9 @@ static void entry_set_owner(struct pflow_sock *entry, struct task_struct *task,
 }
 
 /*
- * Who is real-time, or polls, wants each packet at once. What pf_sched lends does not count.
- * A UDP socket without a peer does not tell where it is sent to: that may be anywhere. Anybody may
- * poll, so that counts only for the queue to be polled, by which the socket was sent packets.
+ * A receiver that is real-time, or polls, wants each packet at once. A class that pf_sched lends
+ * does not count. The packets of a UDP socket without a peer may come from anywhere. Anybody may
+ * poll, so polling counts only for the queue that is polled, by which the packets came.
  */
 static void owner_note_prompt(const struct sock *sk, u8 rank)
 {

@@ -3,10 +3,10 @@
  * Whose the table is where it is full.
  *
  * As long as there is room nobody is refused. Where there is none, a newcomer takes the place of
- * an entry that gives way. What merely has a socket open gives way first, to whoever was
- * seen receiving. Besides, TCP may hold half of the table, and a user a quarter: more only as long
- * as nobody else wants it. So sockets that one user opens cost others only the places of sockets
- * that they merely hold. They get such a place back when they receive.
+ * an entry that gives way. A socket on which nobody was seen receiving gives way first, to one on
+ * which somebody was. Besides, TCP may hold half of the table, and a user a quarter: more only as
+ * long as nobody else wants it. So sockets that one user opens cost others only the places of
+ * sockets on which they were not seen receiving. They get such a place back when they receive.
  *
  * A user is known by the socket's user id, hashed with a key that nobody knows. Two users may
  * meet in one counter; then they share their share.

@@ -13,10 +13,10 @@
  * and group of the task stay as they are. Whoever does not want his server to be moved binds it to
  * a CPU, as always. Who always has something to do never wakes; see crowd.c.
  *
- * It costs nobody his packets, so it comes before shedding: pf_filter then sees only the waiting
- * that remains. The most important receiver is placed first. Each CPU gets one at a time, until its
- * remaining idle time is known. Where no module asks for it the time of softirqs is not measured,
- * and only who waits for other tasks is placed.
+ * Placing costs nobody packets, so it comes before shedding: pf_filter then sees only the waiting
+ * that remains. The most important receiver is placed first. Each CPU gets one at a time, until
+ * its remaining idle time is known. The time of softirqs is measured only if a module asks for
+ * that. Otherwise only receivers that wait for other tasks are placed.
  *
  * Context: the estimator's thread.
  */

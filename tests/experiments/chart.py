@@ -14,7 +14,7 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import matplotlib
 from experiments.arms import OFF
@@ -165,8 +165,9 @@ def save(figure: Figure, paths: Sequence[Path]) -> None:
         figure.savefig(path, dpi=160)
 
 
-def bare(panel: Axes) -> None:
-    """Without a frame."""
+def bare(panel: Axes, lines: Literal["x", "y", "both"], width: float = 0.8) -> None:
+    """Without a frame, but with lines across that axis."""
+    panel.grid(axis=lines, color=PALE, linewidth=width)
     panel.set_axisbelow(True)
     panel.tick_params(length=0, colors=INK)
     for edge in ("top", "right", "left"):
@@ -233,8 +234,7 @@ def draw_values(panel: Axes, found: Sequence[tuple[str, str, list[float]]], form
         )
     panel.set_xticks(range(len(found)), [label.replace(" ", "\n", 1) for label, *_ in found])
     panel.set_ylim(0, max(max(values) for *_, values in found) * 1.18)
-    panel.grid(axis="y", color=PALE, linewidth=0.8)
-    bare(panel)
+    bare(panel, "y")
 
 
 def draw(panel: Axes, result: Json, beside: Sequence[Bars] = ()) -> None:
@@ -276,5 +276,4 @@ def draw(panel: Axes, result: Json, beside: Sequence[Bars] = ()) -> None:
     panel.set_ylabel("received, thousand packets a second")
     panel.set_ylim(0, max(sent, *(one.high[-1] for one in found)) * 1.18)
     panel.yaxis.set_major_locator(MaxNLocator(6, integer=True))
-    panel.grid(axis="y", color=PALE, linewidth=0.8)
-    bare(panel)
+    bare(panel, "y")

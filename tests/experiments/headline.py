@@ -159,7 +159,7 @@ COSTS = (
 
 def price(kept: Kept) -> str:
     """What a packet costs more than on stock, from a device to recvmsg(), as Markdown."""
-    results = [kept(f"cost-{kernel}") for kernel in ("6.1", "6.12", "7.2")]
+    results = [kept(f"cost-{kernel}") for kernel in ("6.1", "6.12", "7.x")]
     versions = [found["version"].partition("+")[0] for found in results]
     lines = [f"| modules | while | {' | '.join(versions)} |", "| --- | --- | --- | --- | --- |"]
     for words, filter_alone, all_of_them in COSTS:

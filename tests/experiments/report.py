@@ -17,7 +17,7 @@ from pathlib import Path
 
 from experiments import cost, curve, flat, router, shares, show, web
 from experiments.arms import OFF
-from experiments.chart import INK, OUR_COLOUR, PALE, STOCK_COLOUR, bare, page
+from experiments.chart import INK, OUR_COLOUR, STOCK_COLOUR, bare, page
 from experiments.result import Json, processors
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -218,9 +218,8 @@ def bars(result: Json, figure: str, unit: float, what: str) -> Figure:
     labels = [name.replace("+", "\n+") for name in names]
     panel.set_xticks(range(len(names)), labels, rotation=35, ha="right")
     panel.set_ylabel(what)
-    panel.grid(axis="y", color=PALE, linewidth=0.8)
     panel.legend(frameon=False, ncols=count, loc="lower left", bbox_to_anchor=(0, 1))
-    bare(panel)
+    bare(panel, "y")
     return made
 
 
@@ -281,8 +280,7 @@ def draw_curve(panel: Axes, steps: Sequence[Json], first: bool, title: str) -> N
     panel.set_xlabel("sent to each, thousand packets a second")
     panel.set_ylabel("thousand packets a second")
     panel.set_ylim(bottom=0)
-    panel.grid(axis="y", color=PALE, linewidth=0.8)
-    bare(panel)
+    bare(panel, "y")
 
 
 def onsets(result: Json) -> Figure:
@@ -308,8 +306,7 @@ def onsets(result: Json) -> Figure:
     right.set_xlabel("period, seconds")
     for panel in (left, right):
         panel.set_ylim(bottom=0)
-        panel.grid(axis="y", color=PALE, linewidth=0.8)
-        bare(panel)
+        bare(panel, "y")
     left.legend(frameon=False, ncols=len(names), bbox_to_anchor=(0, 1.08), loc="lower left")
     return made
 
@@ -333,8 +330,7 @@ def routed(result: Json) -> Figure:
     for panel in (reached, price):
         panel.set_xlabel("rate, Mbit/s" if limited else "size, bytes")
         panel.set_ylim(bottom=0)
-        panel.grid(axis="y", color=PALE, linewidth=0.8)
-        bare(panel)
+        bare(panel, "y")
     beside(price)
     return made
 
@@ -348,8 +344,7 @@ def steadiness(result: Json) -> Figure:
         panel.plot(range(1, len(series) + 1), series, color=colour, label=name)
     panel.set_title("TCP, Mbit/s", loc="left", fontsize=12.5)
     panel.set_xlabel("second")
-    panel.grid(axis="y", color=PALE, linewidth=0.8)
-    bare(panel)
+    bare(panel, "y")
     beside(panel)
     return made
 
@@ -371,8 +366,7 @@ def answered(result: Json) -> Figure:
             loc="left",
             fontsize=12.5,
         )
-        panel.grid(axis="x", color=PALE, linewidth=0.8)
-        bare(panel)
+        bare(panel, "x")
     panels[0].invert_yaxis()
     return made
 
@@ -392,7 +386,6 @@ def costs(result: Json) -> Figure:
         panel.barh(names, more, color=OUR_COLOUR)
         panel.set_xlabel("instructions a packet against stock, percent")
         panel.set_title(what, loc="left", fontsize=12.5)
-        panel.grid(axis="x", color=PALE, linewidth=0.8)
-        bare(panel)
+        bare(panel, "x")
     panels[0].invert_yaxis()
     return made

@@ -41,8 +41,7 @@ def compose(result: Json) -> Figure:
         draw_thread(panel, result, i)
     for panel in panels:
         shade(panel, result)
-        panel.grid(axis="both", color=PALE, linewidth=0.6)
-        bare(panel)
+        bare(panel, "both", 0.6)
         panel.set_ylim(bottom=0)
     panels[-1].set_xlim(0, result["seconds"])
     panels[-1].set_xlabel("seconds since the sending began")

@@ -13,6 +13,10 @@ LONGEST = 1024
 SPACE = b" \t\n\v\f\r\xa0"  # as the kernel has it
 PORTS = 65536
 
+# What no knob takes, and what no number is.
+BAD = ["\n", " ", "\0", "\n\n", "x", "-1", "1.0", "0x1", "+1", "1e3", "\u0661"]
+BAD_NUMBER = ["01x", "1 ", " 1", "1\n\n", "1\n1\n", "1\0", "1\0\0", "99999999999", "9" * 30]
+
 
 class Knob:
     """One knob: what a text without its newline means, and texts to try."""

@@ -14,6 +14,7 @@ from pathlib import Path
 from inside import BUILD, TESTS
 
 ROOT = Path("/proc/packetflow")
+ALL = ("pf_filter", "pf_sched", "pf_mm")  # that serve sockets; pf_flow serves flows
 DROPS = ("overload", "harm", "socket_full")
 MANUAL = TESTS.parent / "docs" / "reading.md"
 
@@ -35,6 +36,15 @@ def metric(name: str) -> dict[str, float]:
         if sample == name:
             found[labels.rsplit('="', 1)[-1].rstrip('"')] = float(value)
     return found
+
+
+def metrics_parse() -> None:
+    """Each line is one, and the last says so."""
+    *lines, end = (ROOT / "metrics").read_text().splitlines()
+    assert end == "# EOF"
+    for line in lines:
+        if not line.startswith("# "):
+            float(line.rpartition(" ")[2])
 
 
 def _counters() -> dict[str, dict[str, int]]:

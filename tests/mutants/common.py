@@ -39,7 +39,7 @@ MUTANTS = [
         "return rmem && rmem + truesize > rcvbuf;",
         "return rmem > rcvbuf;",
         B2_ACCOUNT + "test_every_lost_packet_is_accounted_for",
-        kernel="7.2",
+        kernel="7.x",
     ),
     Mutant(
         "remote ports where there are none",

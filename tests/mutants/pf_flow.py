@@ -11,21 +11,21 @@ POLICY = "unit/test_flow_policy.py::"
 MUTANTS = [
     Mutant(
         "a packet overtakes those of its flow that wait",
-        "pf_flow/flow.c",
-        "passes = flow->state == FLOW_IDLE && !flow_is_too_lumpy",
-        "passes = !flow_is_too_lumpy",
+        "pf_flow/admit.c",
+        "passes = flow->state == FLOW_IDLE && !flow_must_split",
+        "passes = !flow_must_split",
         LIFETIME + "test_order_is_kept_where_packets_begin_and_cease_to_wait",
     ),
     Mutant(
         "a flow that goes lets packets by those that wait",
-        "pf_flow/flow.c",
+        "pf_flow/admit.c",
         "asks = can ? flow->state == FLOW_IDLE : flow->door != FLOW_SHUT;",
         "asks = !can || flow->state == FLOW_IDLE || flow->door == FLOW_SHUT;",
         LIFETIME + "test_nothing_is_overtaken_when_a_flow_goes_under_a_flood",
     ),
     Mutant(
         "packets wait for a device that is down",
-        "pf_flow/flow.c",
+        "pf_flow/admit.c",
         "skb_has_new_connection(skb, 2) ||\n\t\t     !netif_running(skb->dev)))",
         "skb_has_new_connection(skb, 2)))",
         LIFETIME + "test_a_device_that_is_down_has_nothing_wait",
@@ -39,7 +39,7 @@ MUTANTS = [
     ),
     Mutant(
         "a queue has no end",
-        "pf_flow/flow.c",
+        "pf_flow/admit.c",
         "\treturn flow->queue.qlen >= flow->queue_packets ||",
         "\treturn false &&",
         FLOW + "test_what_has_tokens_passes_and_what_has_none_waits",
@@ -53,7 +53,7 @@ MUTANTS = [
     ),
     Mutant(
         "real-time receivers wait, too",
-        "pf_flow/flow.c",
+        "pf_flow/admit.c",
         "if (unlikely(rank > PFLOW_RANK_RT_BASE)) {",
         "if (false) {",
         FLOW + "test_what_is_for_a_real_time_receiver_never_waits",
@@ -109,9 +109,9 @@ MUTANTS = [
     ),
     Mutant(
         "super-packets wait whole",
-        "pf_flow/flow.c",
-        "if (parts && flow_is_lumpy(flow, bytes, packets) &&",
-        "if (false && parts && flow_is_lumpy(flow, bytes, packets) &&",
+        "pf_flow/admit.c",
+        "if (parts && flow_may_split(flow, bytes, packets) &&",
+        "if (false && parts && flow_may_split(flow, bytes, packets) &&",
         FLOW + "test_a_super_packet_goes_packet_by_packet",
     ),
     Mutant(

@@ -3,8 +3,9 @@
 
 A kernel is named by its release series and, if it has one, its flavour: 6.1, 6.12-rt. Which
 version stands behind a name is found by looking at what "make setup" and tools/kernel have
-installed; the newest wins. Beside these are those that tools/debug-kernel builds, to catch
-mistakes.
+installed; the newest wins. "7.x" is the newest release 7 that Debian offers: there is only one
+at a time, so a name with its number would be gone in a few months. Beside these are those that
+tools/debug-kernel builds, to catch mistakes.
 """
 
 import os
@@ -19,7 +20,7 @@ CACHE = Path(os.environ.get("PACKETFLOW_CACHE", "/var/cache/packetflow"))
 REPO = Path(__file__).resolve().parents[2]
 BUILT = REPO / os.environ.get("PACKETFLOW_BUILD", "build")  # the project's modules
 
-SERIES = ("6.1", "6.12", "7.2")  # those tested by default, oldest first
+SERIES = ("6.1", "6.12", "7.x")  # those tested by default, oldest first
 DEBUG = ("debug", "debug-6.12", "kcsan")  # as tools/debug-kernel knows them
 OPTIONAL = ("pf_filter", "pf_sched", "pf_mm", "pf_flow")  # the project's modules beside pf_common
 
@@ -75,11 +76,11 @@ def names(text: str) -> list[str]:
 
 
 def name_of(version: str) -> str | None:
-    """The name of a stock kernel; "7.2" stands for the newest release 7 that Debian offers."""
+    """The name of a stock kernel; "7.x" stands for the newest release 7 that Debian offers."""
     found = re.fullmatch(r"(\d+)(\.\d+)\.[^-]*(?:-\d+)?(-rt|-cloud|)-amd64", version)
     if not found:
         return None
-    return found[1] + (".2" if found[1] == "7" else found[2]) + found[3]
+    return found[1] + (".x" if found[1] == "7" else found[2]) + found[3]
 
 
 def _installed(name: str) -> Iterator[Kernel]:

@@ -126,7 +126,7 @@ def main() -> int:
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--kernel", default="6.12,7.2", help="joined by commas or spaces")
+    parser.add_argument("--kernel", default="6.12,7.x", help="joined by commas or spaces")
     parser.add_argument("--seconds", type=float, default=120, help="for each test (120)")
     parser.add_argument("parts", nargs="*", help="only tests with one of these in their name")
     options = parser.parse_args()

@@ -13,13 +13,13 @@ from pathlib import Path
 from inside import inside, mark
 from inside.failing import failing, load, prepare
 from inside.suite import (
+    ALL,
     ROOT,
     insmod,
     rmmod,
     write,
 )
 
-ALL = ("pf_filter", "pf_sched", "pf_mm")
 # The kernel shows who asked for a cache that there is no memory for. Complaints have a headline.
 # What it has lost is looked at by the test itself.
 SAYS = r"Call Trace:$|kmemleak: \d+ new suspected"

@@ -7,63 +7,13 @@ another CPU.
 """
 
 import os
-import socket
-import subprocess
-import time
-from pathlib import Path
 
 from inside import inside, mark
-from inside.net import Peer, Worker, drain, port_of, pressure, udp
+from inside.cpus import backlog, own_sysfs, receiving_on, sending_on, steer
+from inside.net import Peer, drain, port_of, pressure, udp
 from inside.suite import dropped, entry, metric, passed, pressed, wait_for
 
 pytestmark = mark.full
-
-
-def own_sysfs() -> None:
-    """See the devices of this namespace in /sys."""
-    os.unshare(os.CLONE_NEWNS)
-    subprocess.run(["mount", "--make-rprivate", "/"], check=True)
-    subprocess.run(["mount", "-t", "sysfs", "sysfs", "/sys"], check=True)
-
-
-def steer(peer: Peer, cpu: int) -> None:
-    Path(f"/sys/class/net/{peer.device}/queues/rx-0/rps_cpus").write_text(f"{1 << cpu:x}")
-
-
-def backlog(packets: int) -> None:
-    """For every CPU; it is set in the first namespace alone."""
-    first = ["nsenter", "--target", "1", "--net"]
-    subprocess.run([*first, "sysctl", "-q", f"net.core.netdev_max_backlog={packets}"], check=True)
-
-
-def receiving(address: str, cpu: int, nice: int) -> tuple[socket.socket, Worker]:
-    """A socket, and a process on that CPU that receives from it for ever."""
-    sock = udp(address)
-
-    def receive() -> None:
-        os.sched_setaffinity(0, {cpu})
-        while True:
-            sock.recv(1000)
-
-    worker = Worker(receive, nice)
-    worker.begin()
-    return sock, worker
-
-
-def sending(peer: Peer, cpu: int, to: list[tuple[str, int]], burst: int) -> Worker:
-    """A process on that CPU that sends a burst to each, again and again, with pauses."""
-    sender = peer.udp()
-
-    def send() -> None:
-        os.sched_setaffinity(0, {cpu})
-        while True:
-            for address in to * burst:
-                sender.sendto(b"x" * 100, address)
-            time.sleep(0.005)
-
-    worker = Worker(send)
-    worker.begin()
-    return worker
 
 
 def lost_at(cpu: str) -> float:
@@ -78,16 +28,16 @@ def test_a_backlog_that_overflows_sheds_the_lowest_and_only_there() -> None:
     crowded, calm = Peer(1), Peer(2)
     steer(crowded, 2)
     steer(calm, 3)
-    top, top_worker = receiving(crowded.ours4, 2, 0)
-    low, low_worker = receiving(crowded.ours4, 2, 10)
-    innocent, innocent_worker = receiving(calm.ours4, 3, 19)
+    top, top_worker = receiving_on(crowded.ours4, 2, 0)
+    low, low_worker = receiving_on(crowded.ours4, 2, 10)
+    innocent, innocent_worker = receiving_on(calm.ours4, 3, 19)
     workers = [top_worker, low_worker, innocent_worker]
     before = lost_at("3")
     try:
         backlog(10)
         there = [(crowded.ours4, port_of(top)), (crowded.ours4, port_of(low))]
-        workers += [sending(crowded, cpu, there, 60) for cpu in (0, 1)]
-        workers += [sending(calm, 3, [(calm.ours4, port_of(innocent))], 1)]
+        workers += [sending_on(crowded, cpu, there, 60) for cpu in (0, 1)]
+        workers += [sending_on(calm, 3, [(calm.ours4, port_of(innocent))], 1)]
         wait_for(lambda: pressed(2))
         wait_for(lambda: int(entry(low)["early_overload"]) > 100)
         lost = {name: entry(sock) for name, sock in (("top", top), ("innocent", innocent))}

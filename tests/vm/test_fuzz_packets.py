@@ -16,10 +16,9 @@ from typing import Any, NamedTuple
 
 from inside import Skip, inside, mark
 from inside.net import Namespace, Pressure, drops, ip
-from inside.suite import begin, dropped, set_knob
+from inside.suite import ALL, begin, dropped, set_knob
 
 TOOL = Path(__file__).resolve().parents[2] / "tools" / "packetflow-xdp"
-ALL = ("pf_filter", "pf_sched", "pf_mm")
 FULL, FULL4 = 4000, 4002
 BATCH = 250_000  # in one namespace
 WILD = 8  # of which one in so many more are wild

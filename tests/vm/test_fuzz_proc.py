@@ -16,9 +16,9 @@ from functools import partial
 from inside import inside, mark
 from inside.grammar import KNOBS, LONGEST, Knob, texts
 from inside.net import pressure, udp
-from inside.suite import ROOT, set_knob
+from inside.suite import ALL, ROOT, metrics_parse, set_knob
 
-ALL = ("pf_filter", "pf_sched", "pf_mm", "pf_flow")
+MODULES = (*ALL, "pf_flow")
 NAMES = list(KNOBS)
 MOST = 8192  # bytes of a knob's file
 SWITCHED = 0.01  # of what is written to "enable"; each takes long
@@ -112,16 +112,8 @@ def read_all(files: dict[str, int]) -> dict[str, bytes]:
     return {name: os.pread(fd, MOST, 0) for name, fd in files.items()}
 
 
-def metrics_parse() -> None:
-    *lines, end = (ROOT / "metrics").read_text().splitlines()
-    assert end == "# EOF"
-    for line in lines:
-        if not line.startswith("# "):
-            float(line.rpartition(" ")[2])
-
-
 @mark.timeout(3600)
-@inside(timeout=3000, modules=ALL)
+@inside(timeout=3000, modules=MODULES)
 def test_what_is_written_is_taken_whole_or_not_at_all(inputs: int, seed: int) -> None:
     rng = random.Random(seed)
     taken = 0
@@ -148,7 +140,7 @@ def test_what_is_written_is_taken_whole_or_not_at_all(inputs: int, seed: int) ->
 
 @mark.cpus(1, 4)
 @mark.timeout(3600)
-@inside(timeout=3000, modules=ALL, pinned=False)
+@inside(timeout=3000, modules=MODULES, pinned=False)
 def test_writers_at_once(inputs: int, seed: int) -> None:
     """Whatever is read meanwhile somebody wrote, whole."""
     names = [name for name in NAMES if name != "enable"]
@@ -178,7 +170,7 @@ def test_writers_at_once(inputs: int, seed: int) -> None:
 
 
 @mark.timeout(3600)
-@inside(timeout=3000, modules=ALL)
+@inside(timeout=3000, modules=MODULES)
 def test_what_is_read_anywhere_is_a_part_of_the_whole(inputs: int, seed: int) -> None:
     rng = random.Random(seed)
     kept = [udp() for _ in range(100)]

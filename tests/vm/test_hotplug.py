@@ -9,12 +9,21 @@ import os
 import random
 import socket
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from functools import partial
-from pathlib import Path
 
 from inside import inside, mark
+from inside.cpus import (
+    REMOVABLE,
+    all_back,
+    all_on,
+    backlog,
+    own_sysfs,
+    receiving_on,
+    sending_on,
+    steer,
+    switch,
+)
 from inside.growing import granted
 from inside.net import Peer, port_of
 from inside.raising import LEVERS, is_restored
@@ -29,29 +38,7 @@ from inside.scheduling import (
     reserved,
     running,
 )
-from inside.suite import ROOT, entry, pressed, wait_for
-from vm import test_cpus
-
-ALL = ("pf_filter", "pf_sched", "pf_mm")
-REMOVABLE = (1, 2, 3)  # the first stays
-
-
-def switch(cpu: int, on: bool) -> None:
-    """The kernel may refuse while what is reserved on the others would be too much."""
-    Path(f"/sys/devices/system/cpu/cpu{cpu}/online").write_text(str(int(on)))
-
-
-def all_on() -> None:
-    for cpu in REMOVABLE:
-        switch(cpu, True)
-
-
-@contextmanager
-def all_back() -> Iterator[None]:
-    try:
-        yield
-    finally:
-        all_on()
+from inside.suite import ALL, ROOT, entry, pressed, wait_for
 
 
 @mark.cpus(4)
@@ -118,21 +105,21 @@ def told_of(cpu: int) -> list[str]:
 @mark.steers()
 @inside(timeout=200, modules=ALL, pinned=False)
 def test_one_that_goes_while_pressed_comes_back_calm_and_is_looked_after() -> None:
-    test_cpus.own_sysfs()
+    own_sysfs()
     crowded = Peer(1)
-    test_cpus.steer(crowded, 2)
-    top, top_worker = test_cpus.receiving(crowded.ours4, 2, 0)
-    low, low_worker = test_cpus.receiving(crowded.ours4, 2, 10)
+    steer(crowded, 2)
+    top, top_worker = receiving_on(crowded.ours4, 2, 0)
+    low, low_worker = receiving_on(crowded.ours4, 2, 10)
     there = [(crowded.ours4, port_of(top)), (crowded.ours4, port_of(low))]
     shed = 0
     try:
-        test_cpus.backlog(10)
+        backlog(10)
         with all_back():
             for _ in range(2):
                 # They are bound to the processor again, which they lost with it.
                 for worker in (top_worker, low_worker):
                     os.sched_setaffinity(worker.pid, {2})
-                senders = [test_cpus.sending(crowded, cpu, there, 60) for cpu in (0, 1)]
+                senders = [sending_on(crowded, cpu, there, 60) for cpu in (0, 1)]
                 wait_for(lambda: cut(2) > 0)
                 wait_for(partial(is_shed, low, shed))
                 switch(2, False)
@@ -145,6 +132,6 @@ def test_one_that_goes_while_pressed_comes_back_calm_and_is_looked_after() -> No
                 shed = int(entry(low)["early_overload"])
         assert entry(top)["early_overload"] == "0"
     finally:
-        test_cpus.backlog(1000)
+        backlog(1000)
         for worker in (top_worker, low_worker):
             worker.end()

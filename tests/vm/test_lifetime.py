@@ -9,7 +9,6 @@ import itertools
 import os
 import random
 import signal
-import socket
 import subprocess
 import threading
 import time
@@ -18,10 +17,12 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from inside import inside, mark
+from inside.coming import BARE, devices_come_and_go, seconds, sockets_come_and_go
 from inside.growing import given_back, granted
-from inside.net import Namespace, Peer, Pressure, ip, sysctl, udp
+from inside.net import Namespace, Pressure, sysctl, udp
 from inside.repeating import busy
 from inside.suite import (
+    ALL,
     ROOT,
     dropped,
     entry,
@@ -44,11 +45,7 @@ PORTS = {5001: 0, 5002: 10}  # and their receivers' nice levels
 STREAM_PORT = 5300
 PPS, SIZE = 2_000, 256
 
-ALL = ("pf_filter", "pf_sched", "pf_mm")
 ORDERS = list(itertools.permutations(ALL))
-
-# What a new socket may hold, if it does not say: so little that packets in flight fill it.
-BARE = "4096"
 
 # Three sockets: one is always full, one is always served, and one, whose size is left to
 # the kernel, fills and is emptied now and then.
@@ -229,12 +226,6 @@ def test_a_function_that_is_needed_refuses_to_load_and_leaves_nothing() -> None:
     rmmod("pf_common")
 
 
-def seconds(length: float) -> Iterator[float]:
-    end = time.monotonic() + length
-    while (now := time.monotonic()) < end:
-        yield now
-
-
 @mark.cpus(4)
 @inside(modules=ALL, pinned=False)
 def test_sockets_that_close_while_packets_fly() -> None:
@@ -248,13 +239,7 @@ def test_sockets_that_close_while_packets_fly() -> None:
     closed = given_back()["closed"]
     with sysctl("net.core.rmem_default", BARE), busy(send, send):
         for _ in seconds(6):
-            # Every other may grow, and some of them have the time.
-            made = [udp("127.0.0.1", port, port % 2) for port in ports]
-            time.sleep(random.random() / 50)
-            for sock in made:
-                with suppress(BlockingIOError):
-                    sock.recv(400, socket.MSG_DONTWAIT)
-                sock.close()
+            sockets_come_and_go(ports, 1 / 50)
     assert dropped()["socket_full"] > 0
     assert given_back()["closed"] > closed
     wait_for(lambda: granted() == 0, 5)
@@ -319,25 +304,6 @@ def test_namespaces_that_go_while_packets_fly() -> None:
     set_knob("enable", 1)
     wait_for(lambda: metric("packetflow_sockets")[""] <= before)
     wait_for(lambda: granted() == 0, 5)
-
-
-def devices_come_and_go() -> None:
-    """A device with a full socket and one that grows behind it, gone while packets are on it."""
-    peer = Peer(random.randint(10, 99))
-    sender, full, deep = peer.udp(), udp(peer.ours4, rcvbuf=1), udp(peer.ours4)
-
-    def send() -> None:
-        for sock in (full, deep) * 10:
-            sender.sendto(b"x" * 300, sock.getsockname())
-
-    with busy(send, send):
-        time.sleep(random.random() / 5)
-        ip(f"link delete {peer.device}")
-    peer.close()
-    tap = f"t{peer.device}"
-    ip(f"tuntap add {tap} mode tap\nlink set {tap} up\nlink delete {tap}")
-    for sock in (sender, full, deep):
-        sock.close()
 
 
 @mark.cpus(4)

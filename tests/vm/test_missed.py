@@ -10,9 +10,7 @@ from pathlib import Path
 from inside import ON_HOST, inside
 from inside.growing import given_back, granted
 from inside.net import udp
-from inside.suite import ROOT, entry, metric, rmmod, wait_for
-
-ALL = ("pf_filter", "pf_sched", "pf_mm")
+from inside.suite import ALL, ROOT, entry, metric, rmmod, wait_for
 
 if ON_HOST:
     import pytest

@@ -5,9 +5,9 @@ import stat
 from pathlib import Path
 
 from inside import inside, mark
+from inside.grammar import BAD, BAD_NUMBER
 from inside.growing import FULL, MM, granted, owner
 from inside.suite import ROOT, metric, takes_only, wait_for
-from vm.test_proc import BAD, BAD_NUMBER
 
 pytestmark = mark.ends
 

@@ -12,6 +12,7 @@ from functools import partial
 from pathlib import Path
 
 from inside import growing, inside, mark
+from inside.grammar import BAD, BAD_NUMBER
 from inside.net import Worker, pressure, udp
 from inside.scheduling import attending, autogroup, calm, flood, hog, knobs, receiving, running
 from inside.suite import (
@@ -48,8 +49,6 @@ KNOBS = {
     ),
 }
 
-BAD = ["\n", " ", "\0", "\n\n", "x", "-1", "1.0", "0x1", "+1", "1e3", "\u0661"]
-BAD_NUMBER = ["01x", "1 ", " 1", "1\n\n", "1\n1\n", "1\0", "1\0\0", "99999999999", "9" * 30]
 BAD_FOR = {
     "enable": [*BAD_NUMBER, "2", "on", "yes"],
     "max_sockets": [*BAD_NUMBER, "0", "63", "4194305", "4294967360"],

@@ -6,10 +6,10 @@ import subprocess
 from pathlib import Path
 
 from inside import inside, mark
+from inside.grammar import BAD, BAD_NUMBER
 from inside.raising import LONG, SCHED, raise_up, starving
 from inside.scheduling import libc, receiving
 from inside.suite import ROOT, takes_only
-from vm.test_proc import BAD, BAD_NUMBER
 
 pytestmark = mark.ends
 

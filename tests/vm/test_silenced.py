@@ -12,6 +12,7 @@ from inside import Skip, inside, mark
 from inside.growing import granted
 from inside.net import drain, drops, pressure, udp
 from inside.suite import (
+    ALL,
     ROOT,
     dropped,
     entry,
@@ -24,7 +25,6 @@ from inside.suite import (
     wait_for,
 )
 
-ALL = ("pf_filter", "pf_sched", "pf_mm")
 SWITCHES = {
     "kprobes": Path("/sys/kernel/debug/kprobes/enabled"),
     "ftrace": Path("/proc/sys/kernel/ftrace_enabled"),

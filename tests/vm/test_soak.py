@@ -8,7 +8,6 @@ import mmap
 import os
 import random
 import signal
-import socket
 import statistics
 import struct
 import subprocess
@@ -22,14 +21,13 @@ from pathlib import Path
 from typing import NamedTuple
 
 from inside import inside, mark
+from inside.coming import BARE, devices_come_and_go, seconds, sockets_come_and_go
+from inside.cpus import REMOVABLE, all_back, all_on, switch
 from inside.grammar import KNOBS
 from inside.growing import Owner, owners
 from inside.net import Namespace, Pressure, sysctl, udp
 from inside.scheduling import State, attending, everybody, flood, hog, receiving, running, start
-from inside.suite import ROOT, insmod, metric, rmmod, stripped
-from vm.test_fuzz_proc import metrics_parse
-from vm.test_hotplug import REMOVABLE, all_back, all_on, switch
-from vm.test_lifetime import ALL, BARE, devices_come_and_go, seconds
+from inside.suite import ALL, ROOT, insmod, metric, metrics_parse, rmmod, stripped
 
 PORTS = range(9100, 9108)
 SAMPLES = 100  # of memory
@@ -45,12 +43,7 @@ LEAST_SOCKETS = 1024
 
 
 def sockets() -> None:
-    made = [udp("127.0.0.1", port, port % 2) for port in PORTS]
-    time.sleep(random.random() / 5)
-    for sock in made:
-        with suppress(BlockingIOError):
-            sock.recv(400, socket.MSG_DONTWAIT)
-        sock.close()
+    sockets_come_and_go(PORTS, 1 / 5)
 
 
 def datagrams() -> None:

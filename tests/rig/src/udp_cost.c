@@ -244,12 +244,36 @@ static void run(int from, int to, bool tun, bool flood, unsigned int count)
 	}
 }
 
+/* So many packets a round, with another receiver in trouble or not. Return: how many in all. */
+static unsigned int measure(int from, int to, bool tun, bool flood, bool troubled,
+			    unsigned int count)
+{
+	unsigned int sent = 0;
+	int64_t start = now_ns();
+
+	do {
+		if (troubled)
+			trouble(from);
+		run(from, to, tun, flood, WARM_UP);
+		sent += WARM_UP;
+	} while (troubled && now_ns() - start < TROUBLE_NS);
+	printf("{\"ns\": [");
+	for (int round = 0; round < ROUNDS; round++) {
+		if (troubled)
+			trouble(from);
+		start = now_ns();
+		run(from, to, tun, flood, count);
+		sent += count;
+		printf("%s%.1f", round ? ", " : "", (double)(now_ns() - start) / count);
+	}
+	return sent;
+}
+
 int main(int argc, char **argv)
 {
 	bool flood = false, troubled = false, tun;
-	unsigned int count = 5000, sent = 1, idle = 0, tracked = 0;
+	unsigned int count = 5000, idle = 0, tracked = 0, sent;
 	int from, to, opt, nice = 0;
-	int64_t start;
 	const char *inside = NULL, *at = TUN_LOCAL;
 	uint16_t port;
 
@@ -291,22 +315,7 @@ int main(int argc, char **argv)
 	recv(to, packet.data, SIZE, MSG_DONTWAIT);
 	if (troubled)
 		start_other(port + 1, nice);
-	start = now_ns();
-	do {
-		if (troubled)
-			trouble(from);
-		run(from, to, tun, flood, WARM_UP);
-		sent += WARM_UP;
-	} while (troubled && now_ns() - start < TROUBLE_NS);
-	printf("{\"ns\": [");
-	for (int round = 0; round < ROUNDS; round++) {
-		if (troubled)
-			trouble(from);
-		start = now_ns();
-		run(from, to, tun, flood, count);
-		sent += count;
-		printf("%s%.1f", round ? ", " : "", (double)(now_ns() - start) / count);
-	}
+	sent = 1 + measure(from, to, tun, flood, troubled, count);
 	printf("], \"sent\": %u, \"tracked\": %u}\n", sent, tracked);
 	return 0;
 }
