@@ -341,6 +341,14 @@ MUTANTS = [
         HARM_POLICY + "test_a_queue_harms_until_the_first_gets_what_it_had",
     ),
     Mutant(
+        "what a user sends himself from a namespace of his own is harm",
+        "pf_filter/judge.c",
+        "return !peer || dev_net(peer)->user_ns != &init_user_ns;",
+        "return false;",
+        "vm/test_harm.py::"
+        "test_nobody_is_shed_for_who_floods_himself_from_a_namespace_of_his_own",
+    ),
+    Mutant(
         "judged in the host and in the container",
         "pf_filter/classify.c",
         "if (met == MET_AGAIN)",
