@@ -86,6 +86,25 @@ static void entry_take_room(struct pflow_sock *entry, u32 truesize)
 }
 
 /*
+ * Who sent this may be who receives it. So it is over the loopback, and in the network namespace of
+ * a user, who can put there what devices he likes; but not if a pair of devices leads there from a
+ * namespace of the host's.
+ */
+static bool packet_may_be_own(const struct filter_packet *packet)
+{
+	const struct net_device *peer;
+	struct net_device *dev;
+
+	if (packet->loopback)
+		return true;
+	if (likely(packet->net->user_ns == &init_user_ns) || !packet->skb)
+		return false;
+	dev = packet->skb->dev;
+	peer = dev->netdev_ops->ndo_get_peer_dev ? dev->netdev_ops->ndo_get_peer_dev(dev) : NULL;
+	return !peer || dev_net(peer)->user_ns != &init_user_ns;
+}
+
+/*
  * What waits in a buffer is read late, though nothing is lost yet: late if it waits longer than
  * LATE_US at the rate at which packets come. One look in a jiffy is enough.
  */
@@ -97,7 +116,7 @@ static noinline void entry_note_late(const struct filter_packet *packet)
 	struct pflow_thread *thread;
 
 	WRITE_ONCE(entry->late_looked, (u16)jiffies);
-	if (packet->loopback || !bytes_per_s ||
+	if (packet_may_be_own(packet) || !bytes_per_s ||
 	    (u64)pflow_udp_waiting(packet->sk) * (USEC_PER_SEC / LATE_US) <= bytes_per_s) {
 		if (since)
 			WRITE_ONCE(entry->late_since, 0);
@@ -123,7 +142,7 @@ static enum filter_outcome packet_judge_socket(const struct filter_packet *packe
 	entry_note_drops(entry, packet->full);
 	if (READ_ONCE(entry->late_looked) != (u16)jiffies)
 		entry_note_late(packet);
-	if (packet->full && !packet->loopback && entry_is_receiving(entry))
+	if (packet->full && !packet_may_be_own(packet) && entry_is_receiving(entry))
 		filter_control_note_harm(entry, level, packet->packets);
 	if (!packet->full) {
 		/* A frame shorter than the packet that its flow is known by: the hook will know. */

@@ -34,6 +34,7 @@
 #define STANDING_NS	(5 * NSEC_PER_MSEC)
 #define CHAIN_GAP_NS	(50 * NSEC_PER_MSEC)	/* polls further apart are no chain */
 #define POLLED_FEW	64	/* fewer packets tell nothing of what one costs */
+#define NETS_MOST	1024	/* to look at them takes some 10 us */
 
 /* Counters of the kernel as they were last seen. */
 struct seen {
@@ -164,17 +165,21 @@ static u64 device_losses(struct net_device *dev)
  * @noted: where it was; others may be noted there meanwhile
  * @wanted: it; only compared
  *
- * By its number: a namespace may have any number of devices.
+ * By its number: a namespace may have any number of devices. Nor does it matter how many
+ * namespaces users have made: the oldest are looked at, and the host's is the first.
  *
  * Context: RCU read side. Return: it, or NULL if there is none any more.
  */
 struct net_device *pflow_device_find(const struct pflow_device *noted, const void *wanted)
 {
 	const void *in = READ_ONCE(noted->net);
+	unsigned int nets = NETS_MOST;
 	struct net_device *dev;
 	struct net *net;
 
 	for_each_net_rcu(net) {
+		if (!nets--)
+			break;
 		if (net != in)
 			continue;
 		dev = dev_get_by_index_rcu(net, READ_ONCE(noted->ifindex));

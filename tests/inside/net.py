@@ -169,8 +169,8 @@ class Peer(Namespace):
     10.<number>.0.1 and fd<number>::1 here, 2 there.
     """
 
-    def __init__(self, number: int = 1, mtu: int = 1500) -> None:
-        super().__init__()
+    def __init__(self, number: int = 1, mtu: int = 1500, anothers: bool = False) -> None:
+        super().__init__(anothers)
         self.device = f"v{number}"
         self.ours4, self.theirs4 = f"10.{number}.0.1", f"10.{number}.0.2"
         self.ours6, self.theirs6 = f"fd{number:02}::1", f"fd{number:02}::2"

@@ -348,6 +348,14 @@ MUTANTS = [
         RING + "test_who_is_served_on_another_cpu_keeps_what_shedding_gave",
     ),
     Mutant(
+        "what a user sends himself from a namespace of his own is harm",
+        "pf_filter/judge.c",
+        "return !peer || dev_net(peer)->user_ns != &init_user_ns;",
+        "return false;",
+        "vm/test_harm.py::"
+        "test_nobody_is_shed_for_who_floods_himself_from_a_namespace_of_his_own",
+    ),
+    Mutant(
         "judged in the host and in the container",
         "pf_filter/classify.c",
         "if (met == MET_AGAIN)",

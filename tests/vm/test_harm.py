@@ -13,8 +13,9 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 
+import pytest
 from inside import inside, mark
-from inside.net import SMALL, UDP_SEGMENT, Peer, drain, drops, udp
+from inside.net import SMALL, UDP_SEGMENT, Namespace, Peer, drain, drops, udp
 from inside.scheduling import attending, hog, running, spin
 from inside.suite import entry, passed, pressed, wait_for
 
@@ -141,6 +142,40 @@ def test_nobody_is_shed_for_who_floods_himself() -> None:
         told = under, (drops(own), drops(wide)), passed()["judged"], harmed
     assert under and min(told[1]) > 1000 and told[2] > 100, told
     assert harmed == 0, told
+
+
+@pytest.mark.parametrize("whose", ["host", "user"])
+@inside(timeout=100)
+def test_nobody_is_shed_for_who_floods_himself_from_a_namespace_of_his_own(whose: str) -> None:
+    """A user's namespace, and a pair of devices to another of his; beside it what others lose."""
+    peer = Peer()
+    with Namespace(anothers=whose == "user"):
+        own_peer = Peer(2, anothers=whose == "user")
+        own = udp(own_peer.ours4, rcvbuf=SMALL)
+    low, out = udp(peer.ours4, rcvbuf=SMALL), own_peer.udp()
+    out.connect(own.getsockname())
+
+    def burst() -> None:
+        os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))
+        every(0.05, lambda: [out.send(PACKET) for _ in range(100)])
+
+    def work() -> None:
+        while True:
+            drain(own)
+            spin(0.005)
+
+    def work_on_each() -> None:
+        while True:
+            low.recv(2000)
+            spin(0.002)
+
+    with all_of(
+        at(0, work), at(10, work_on_each), at(10, work_on_each), burst, sends(peer, low, PPS)
+    ):
+        under, harmed = watch(low)
+        told = under, drops(own), passed()["judged"], harmed
+    assert under and told[1] > 1000 and told[2] > 100, told
+    assert (harmed > 0) == (whose == "host"), told
 
 
 @inside(timeout=100)
