@@ -55,7 +55,9 @@ def run(kernel: Kernel, repeats: int, say: Callable[[str], None]) -> Json:
     say(f"cost-driver: booting {kernel.version}, counting instructions")
     with Guest(kernel, icount=True, link=False) as guest:
         guest.run("ip link set lo up && modprobe tun")
-        found = [{name: measure(guest, arm, TAP) for name, arm in ARMS.items()} for _ in range(repeats)]
+        found = [
+            {name: measure(guest, arm, TAP) for name, arm in ARMS.items()} for _ in range(repeats)
+        ]
     costs = {name: [one[name] for one in found] for name in ARMS}
     return {
         **heading("cost-driver", guest),
