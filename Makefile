@@ -139,7 +139,7 @@ test: modules ## run the quick set of tests, in about 40 minutes (KERNELS= for o
 	tests/quick "$(KERNELS)" $(PYTEST)
 
 test-full: modules ## run all tests, in some hours (KERNELS=, PYTEST=)
-	tests/run --kernel "$(KERNELS)" $(PYTEST)
+	tests/run --kernel "$(KERNELS)" --frames 250000 $(PYTEST)
 
 test-all: setup ## run all tests on all kernels that Debian's archive has, in a day or so
 	kernels=$$(tools/kernel --list) && $(MAKE) test-full KERNELS="$$kernels"

@@ -39,7 +39,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--frames",
         type=int,
         default=20_000,
-        help="how many of all kinds come to the hook (20000; a release: 10 million)",
+        help="how many of all kinds come to the hook, and to the driver (20000; the full set:"
+        " 250000; a release: 10 million)",
     )
     parser.addoption(
         "--inputs",

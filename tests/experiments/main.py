@@ -12,6 +12,7 @@ from typing import TypeAlias
 from experiments import (
     bench,
     cost,
+    cost_driver,
     curve,
     demo,
     election,
@@ -174,10 +175,14 @@ def add_routers(commands: Commands) -> None:
 
 def add_costs(commands: Commands) -> None:
     """Counted instructions."""
-    command = commands.add_parser("cost", help="instructions a packet, deterministic")
-    command.add_argument("--repeat", type=int, default=2, metavar="N", help="of each arm (2)")
-    command.set_defaults(do=run_cost)
-    add_common(command)
+    for name, experiment, about in (
+        ("cost", cost.run, "instructions a packet, deterministic"),
+        ("cost-driver", cost_driver.run, "the same of an XDP program and its drops, by a tap"),
+    ):
+        command = commands.add_parser(name, help=about)
+        command.add_argument("--repeat", type=int, default=2, metavar="N", help="of each arm (2)")
+        command.set_defaults(do=run_cost, run=experiment)
+        add_common(command)
     command = commands.add_parser("election", help="instructions of a boost, deterministic")
     command.set_defaults(do=run_election)
     add_common(command)
@@ -412,7 +417,7 @@ def run_isolation(options: argparse.Namespace) -> None:
 
 
 def run_cost(options: argparse.Namespace) -> None:
-    keep(options, cost.run(kernel(options.kernel), options.repeat, Say()))
+    keep(options, options.run(kernel(options.kernel), options.repeat, Say()))
 
 
 def run_election(options: argparse.Namespace) -> None:

@@ -1,32 +1,34 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """Where else a datagram can be dropped, for the price of it: each drops all that comes for
-the second of the ports, on lo and on the tun device of udp_cost."""
+the second of the ports, on lo and on the device of udp_cost."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Sequence
 
-from experiments.settings import Early, Setting
+from experiments.settings import Early, InDriver, Setting
 from rig.guest import Guest
 from rig.traffic import programs
 
 LO, TUN = "lo", "cost0"
+ASIDE = 10  # so far off is a port that nobody sends to
 
 
 class Place(Setting):
     """A place before the protocols, device by device."""
 
     DEVICES: Sequence[str] = (LO, TUN)
+    MODE = "tun"
 
     def enter(self, guest: Guest, ports: Sequence[int]) -> None:
         # Else it comes and goes with who receives from it.
-        guest.run(f"ip tuntap add dev {TUN} mode tun && ip link set {TUN} up")
+        guest.run(f"ip tuntap add dev {TUN} mode {self.MODE} && ip link set {TUN} up")
         self.dropping(guest, ports[1])
 
     def leave(self, guest: Guest) -> None:
         self.end(guest)
-        guest.run(f"ip tuntap del dev {TUN} mode tun")
+        guest.run(f"ip tuntap del dev {TUN} mode {self.MODE}")
 
     def dropping(self, guest: Guest, port: int) -> None:
         raise NotImplementedError
@@ -84,10 +86,13 @@ class XdpDrop(Place):
     it reads."""
 
     DEVICES = (LO,)
+    OPTIONS: Sequence[str] = ()
 
     def dropping(self, guest: Guest, port: int) -> None:
-        self.program = guest.spawn([str(programs() / "xdp_police"), LO, f"{port}:0"])
-        guest.run(f"until ip link show {LO} | grep -q xdp; do sleep 0.1; done")
+        (device,) = self.DEVICES
+        command = [str(programs() / "xdp_police"), *self.OPTIONS, device, f"{port}:0"]
+        self.program = guest.spawn(command)
+        guest.run(f"until ip link show {device} | grep -q xdp; do sleep 0.1; done")
 
     def early(self, guest: Guest, ports: Sequence[int]) -> Early:
         self.program.signal()
@@ -97,3 +102,33 @@ class XdpDrop(Place):
     def end(self, guest: Guest) -> None:
         self.program.signal()
         self.program.wait(20)
+
+
+class XdpNative(XdpDrop):
+    """The same in the driver of a tap device, which shows it frames that have no buffer yet."""
+
+    DEVICES, MODE, OPTIONS = (TUN,), "tap", ("-n",)
+
+
+class XdpPass(XdpNative):
+    """Nothing is dropped: it is all for another port."""
+
+    def dropping(self, guest: Guest, port: int) -> None:
+        super().dropping(guest, port + ASIDE)
+
+    def early(self, guest: Guest, ports: Sequence[int]) -> Early:
+        return {}
+
+
+class Asked(InDriver):
+    """pf_filter, asked by the driver of the tap device."""
+
+    DEVICE = TUN
+
+    def enter(self, guest: Guest, ports: Sequence[int]) -> None:
+        guest.run(f"ip tuntap add dev {TUN} mode tap && ip link set {TUN} up")
+        super().enter(guest, ports)
+
+    def leave(self, guest: Guest) -> None:
+        super().leave(guest)
+        guest.run(f"ip tuntap del dev {TUN} mode tap")

@@ -222,10 +222,11 @@ class InDriver(Modules):
     """The same, and what is dropped is dropped in the driver of the receiving device."""
 
     TOOL = "tools/packetflow-xdp"
+    DEVICE = "eth0"
 
     def enter(self, guest: Guest, ports: Sequence[int]) -> None:
         super().enter(guest, ports)
-        guest.run(f"{REPO}/{self.TOOL} attach eth0", timeout=120)
+        guest.run(f"{REPO}/{self.TOOL} attach {self.DEVICE}", timeout=120)
 
     def leave(self, guest: Guest) -> None:
         guest.run(f"{REPO}/{self.TOOL} detach")

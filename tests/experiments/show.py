@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from experiments import (
     cost,
+    cost_driver,
     election,
     isolation,
     mixed,
@@ -26,6 +27,7 @@ from experiments import (
 
 TABLES = {
     "cost": cost.table,
+    "cost-driver": cost_driver.table,
     "election": election.table,
     "receive": receive.table,
     "profile": profile.table,

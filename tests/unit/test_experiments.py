@@ -5,7 +5,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from experiments import chart, cost, counters, h1, main, profile, report, result, t1
+from experiments import chart, cost, cost_driver, counters, h1, main, profile, report, result, t1
 from experiments.arms import SETTINGS, Arm, arms
 from experiments.measure import Account, Closing, Load, Run, account, rates
 from experiments.settings import Modules
@@ -326,6 +326,17 @@ def test_arms_with_many_sockets_are_there_with_the_filter() -> None:
     assert not any(arm.at_peace for arm in arms.values() if arm.sockets)
     elsewhere = ["nft_raw_drop", "nft_ingress_drop", "tc_drop", "xdp_drop"]
     assert list(cost.cost_arms([])) == ["stock", "full_socket", *elsewhere, "stock_100k"]
+
+
+def test_drops_in_the_driver_are_compared_with_what_is_written_by_hand() -> None:
+    costs = {"tap": 4000.0, "xdp_pass": 4200.0, "xdp_police_drop": 1000.0}
+    costs |= {"xdp_judged": 4284.0, "xdp_early_drop": 1100.0}
+    found = {"version": "6.12", "spread": 0.001, "dropped": {"xdp_early_drop": 0.995}}
+    text = cost_driver.table({**found, "receive_instructions_per_packet": costs})
+    rows = {line.split()[0]: line.split()[1:] for line in text.splitlines()}
+    assert rows["tap"] == ["4000"]
+    assert rows["xdp_judged"] == ["4284", "102.0%", "of", "xdp_pass"]
+    assert rows["xdp_early_drop"] == ["1100", "110.0%", "of", "xdp_police_drop"]
 
 
 def test_arms_join_and_an_unknown_one_is_refused() -> None:

@@ -7,6 +7,7 @@ so not all of a flow are.
 
 import errno
 import os
+import re
 import socket
 import subprocess
 from collections.abc import Callable
@@ -236,6 +237,39 @@ def test_in_the_stack() -> None:
         dropped_there(full, sender(peer, "eth0", peer.ours4))
 
 
+def send_for_ever(send: Callable[[], object]) -> None:
+    while True:
+        send()
+
+
+def by_program(device: str) -> int:
+    """Frames that XDP has dropped, as ethtool shows them."""
+    done = subprocess.run(["ethtool", "-S", device], capture_output=True, text=True, check=True)
+    return sum(map(int, re.findall(r"xdp_drops: (\d+)", done.stdout)))
+
+
+def attached_once(device: str, full: Pressure) -> None:
+    """While traffic comes by it. The driver drops meanwhile, and not afterwards."""
+    full.raise_()
+    with asking(device):
+        before = by_program(device)
+        wait_for(lambda: by_program(device) > before)
+    dropped, reached = by_program(device), met()
+    wait_for(lambda: met() > reached + PACKETS)
+    assert by_program(device) == dropped
+
+
+@inside()
+def test_attached_and_detached_under_traffic(ten_cycles: int) -> None:
+    peer, full = Peer(), Pressure("0.0.0.0", PORT)
+    tags_stay(peer.device)
+    worker = Worker(partial(send_for_ever, sender(peer, "eth0", peer.ours4)))
+    worker.begin()
+    for _ in range(10):
+        attached_once(peer.device, full)
+    worker.end()
+
+
 PAIR = """\
 link add q0 numrxqueues 2 numtxqueues 2 address 02:00:00:00:09:01 type veth \
 peer name q1 numrxqueues 2 numtxqueues 2 netns {peer}
@@ -252,11 +286,19 @@ neighbour replace 10.9.0.1 lladdr 02:00:00:00:09:01 dev q1
 CYCLES = 5
 
 
-def changed(other: Namespace) -> None:
+def set_queues(device: str, which: str, count: int) -> None:
+    subprocess.run(["ethtool", "-L", device, which, str(count)], check=True)
+
+
+def changed(peer: Peer, other: Namespace) -> None:
     """What happens to a device in its life, to its end."""
     here = os.open("/proc/thread-self/ns/net", os.O_RDONLY)
     for queues in (1, 2):
-        subprocess.run(["ethtool", "-L", "q0", "tx", str(queues)], check=True)
+        set_queues("q0", "tx", queues)
+    with peer:
+        set_queues("q1", "tx", 1)  # no more than there are to receive by
+    for queues in (1, 2):
+        set_queues("q0", "rx", queues)
     ip("link set q0 mtu 1400\nlink set q0 down\nlink set q0 name q2\nlink set q2 name q0 up")
     ip(f"link set q0 netns {other.path}")
     with other:
@@ -277,7 +319,7 @@ def test_a_device_is_changed_and_goes_under_traffic() -> None:
         with asking("q0"):
             worker = Worker(partial(send_while_it_is_there, sender(peer, "q1", "10.9.0.1")))
             worker.begin()
-            changed(other)
+            changed(peer, other)
             worker.finished()
             worker.end()
 

@@ -399,12 +399,13 @@ static void drain(void)
 		err(1, "recvfrom");
 }
 
+/* The driver shows no frame that may have to wait to a program before it has a buffer. */
 static void open_tap(const char *name)
 {
 	struct ifreq request = { .ifr_flags = IFF_TAP | IFF_NO_PI | IFF_VNET_HDR };
 
 	strncpy(request.ifr_name, name, IFNAMSIZ - 1);
-	tap = open("/dev/net/tun", O_RDWR | O_CLOEXEC);
+	tap = open("/dev/net/tun", O_RDWR | O_CLOEXEC | O_NONBLOCK);
 	if (tap < 0 || ioctl(tap, TUNSETIFF, &request))
 		err(1, "%s", name);
 }

@@ -3,21 +3,22 @@
  * udp_cost - what one datagram costs, on the clock of a machine that counts
  * instructions (one nanosecond each).
  *
- * Two ways for a datagram to arrive: "lo" sends it through the loopback device,
+ * Three ways for a datagram to arrive: "lo" sends it through the loopback device,
  * so that sending is part of the cost; "tun" writes a ready-made IP packet to a
  * tun device, which is the receive side alone: as with a driver, a buffer is
- * filled and handed to the stack, and nothing was sent. Each datagram is read
+ * filled and handed to the stack, and nothing was sent. "tap" writes a frame, which
+ * that driver shows to an XDP program before it has a buffer. Each datagram is read
  * at once by recv(); with -f nobody reads, the socket's buffer is full from the
  * start, and the cost is that of a packet that ends as a drop.
  *
  * With -o the same happens on a machine in trouble: another process, of the
  * given nice level, has a socket on the next port that is sent more than it
- * takes (by tun only), in bursts before each round.
+ * takes (not by lo), in bursts before each round.
  *
  * With -k so many more sockets are open all the while, bound and idle.
  *
  * With -c the receivers are in the network namespace of that name, at the given
- * address, to which this one forwards (by tun only).
+ * address, to which this one forwards (not by lo).
  *
  * Prints one JSON object: the nanoseconds a datagram in each of ROUNDS rounds,
  * how many datagrams were sent in all, the warm-up included, and, with -k, how
@@ -28,8 +29,10 @@
 #include <err.h>
 #include <fcntl.h>
 #include <getopt.h>
+#include <linux/if_ether.h>
 #include <linux/if_tun.h>
 #include <net/if.h>
+#include <net/if_arp.h>
 #include <netinet/in.h>
 #include <netinet/ip.h>
 #include <netinet/udp.h>
@@ -57,18 +60,21 @@
 #define IDLE_PORT	10000	/* the first of idle sockets */
 #define IDLE_PORTS	20000	/* on one address */
 #define TUN		"cost0"
+#define TAP_ADDRESS	{ 2, 0, 0, 0, 7, 8 }
 #define TUN_LOCAL	"10.78.0.1"
 #define TUN_PEER	"10.78.0.2"
 
 struct packet {
+	struct ethhdr eth;	/* of a tap's alone */
 	struct iphdr ip;
 	struct udphdr udp;
 	char data[SIZE];
-};
+} __attribute__((packed));
 
-_Static_assert(sizeof(struct packet) == 20 + 8 + SIZE, "headers follow without a gap");
+_Static_assert(sizeof(struct packet) == 14 + 20 + 8 + SIZE, "headers follow without a gap");
 
 static struct packet packet, other;
+static size_t skipped;	/* of it, in front */
 
 static int64_t now_ns(void)
 {
@@ -86,25 +92,26 @@ static struct sockaddr_in address(const char *text, uint16_t port)
 	return in;
 }
 
-static uint16_t ip_checksum(const struct iphdr *ip)
+static uint16_t ip_checksum(struct iphdr ip)
 {
-	const uint16_t *words = (const uint16_t *)ip;
+	const uint16_t *words = (const uint16_t *)&ip;
 	uint32_t sum = 0;
 
-	for (unsigned int i = 0; i < sizeof(*ip) / 2; i++)
+	for (unsigned int i = 0; i < sizeof(ip) / 2; i++)
 		sum += words[i];
 	while (sum >> 16)
 		sum = (sum & 0xffff) + (sum >> 16);
 	return ~sum;
 }
 
-/* A datagram that has come from the tun device's other end. */
+/* A datagram that has come from the device's other end. */
 static struct packet make_packet(const char *to, uint16_t port)
 {
 	struct packet made = {
+		.eth = { .h_dest = TAP_ADDRESS, .h_source = { 2 }, .h_proto = htons(ETH_P_IP) },
 		.ip = {
 			.version = 4, .ihl = sizeof(made.ip) / 4, .ttl = 64,
-			.tot_len = htons(sizeof(made)), .protocol = IPPROTO_UDP,
+			.tot_len = htons(sizeof(made) - sizeof(made.eth)), .protocol = IPPROTO_UDP,
 			.saddr = inet_addr(TUN_PEER), .daddr = inet_addr(to),
 		},
 		.udp = {
@@ -113,19 +120,29 @@ static struct packet make_packet(const char *to, uint16_t port)
 		},
 	};
 
-	made.ip.check = ip_checksum(&made.ip);
+	made.ip.check = ip_checksum(made.ip);
 	return made;
 }
 
-static int open_tun(void)
+/* Frames that may have to wait are not shown to XDP by the driver. */
+static int open_tun(bool tap)
 {
-	struct ifreq ifr = { .ifr_name = TUN, .ifr_flags = IFF_TUN | IFF_NO_PI };
+	struct ifreq ifr = { .ifr_name = TUN, .ifr_flags = IFF_NO_PI };
+	struct sockaddr mac = { .sa_family = ARPHRD_ETHER, .sa_data = TAP_ADDRESS };
 	struct sockaddr_in local = address(TUN_LOCAL, 0);
 	struct sockaddr_in mask = address("255.255.255.0", 0);
-	int fd = open("/dev/net/tun", O_RDWR), sock = socket(AF_INET, SOCK_DGRAM, 0);
+	int fd = open("/dev/net/tun", O_RDWR | (tap ? O_NONBLOCK : 0));
+	int sock = socket(AF_INET, SOCK_DGRAM, 0);
 
+	ifr.ifr_flags |= tap ? IFF_TAP : IFF_TUN;
 	if (fd < 0 || ioctl(fd, TUNSETIFF, &ifr))
 		err(1, "/dev/net/tun");
+	skipped = tap ? 0 : sizeof(packet.eth);
+	if (tap) {
+		ifr.ifr_hwaddr = mac;
+		if (ioctl(sock, SIOCSIFHWADDR, &ifr))
+			err(1, "hardware address of " TUN);
+	}
 	memcpy(&ifr.ifr_addr, &local, sizeof(local));
 	if (ioctl(sock, SIOCSIFADDR, &ifr))
 		err(1, "address of " TUN);
@@ -227,17 +244,17 @@ static void start_other(uint16_t port, int nice)
 static void trouble(int from)
 {
 	for (unsigned int i = 0; i < BURST; i++)
-		if (write(from, &other, sizeof(other)) < 0)
+		if (write(from, (char *)&other + skipped, sizeof(other) - skipped) < 0)
 			err(1, "send");
 }
 
-static void run(int from, int to, bool tun, bool flood, unsigned int count)
+static void run(int from, int to, bool lo, bool flood, unsigned int count)
 {
 	static char buf[SIZE];
 
 	for (unsigned int i = 0; i < count; i++) {
-		if (tun ? write(from, &packet, sizeof(packet)) < 0
-			: send(from, packet.data, SIZE, 0) < 0)
+		if (lo ? send(from, packet.data, SIZE, 0) < 0
+		       : write(from, (char *)&packet + skipped, sizeof(packet) - skipped) < 0)
 			err(1, "send");
 		if (!flood && recv(to, buf, sizeof(buf), 0) != SIZE)
 			err(1, "recv");
@@ -245,7 +262,7 @@ static void run(int from, int to, bool tun, bool flood, unsigned int count)
 }
 
 /* So many packets a round, with another receiver in trouble or not. Return: how many in all. */
-static unsigned int measure(int from, int to, bool tun, bool flood, bool troubled,
+static unsigned int measure(int from, int to, bool lo, bool flood, bool troubled,
 			    unsigned int count)
 {
 	unsigned int sent = 0;
@@ -254,7 +271,7 @@ static unsigned int measure(int from, int to, bool tun, bool flood, bool trouble
 	do {
 		if (troubled)
 			trouble(from);
-		run(from, to, tun, flood, WARM_UP);
+		run(from, to, lo, flood, WARM_UP);
 		sent += WARM_UP;
 	} while (troubled && now_ns() - start < TROUBLE_NS);
 	printf("{\"ns\": [");
@@ -262,7 +279,7 @@ static unsigned int measure(int from, int to, bool tun, bool flood, bool trouble
 		if (troubled)
 			trouble(from);
 		start = now_ns();
-		run(from, to, tun, flood, count);
+		run(from, to, lo, flood, count);
 		sent += count;
 		printf("%s%.1f", round ? ", " : "", (double)(now_ns() - start) / count);
 	}
@@ -271,7 +288,7 @@ static unsigned int measure(int from, int to, bool tun, bool flood, bool trouble
 
 int main(int argc, char **argv)
 {
-	bool flood = false, troubled = false, tun;
+	bool flood = false, troubled = false, lo;
 	unsigned int count = 5000, idle = 0, tracked = 0, sent;
 	int from, to, opt, nice = 0;
 	const char *inside = NULL, *at = TUN_LOCAL;
@@ -294,12 +311,12 @@ int main(int argc, char **argv)
 			return 2;
 	}
 	if (argc - optind != 2)
-		errx(2, "usage: udp_cost [-f] [-k SOCKETS] [-n COUNT] [-o NICE] lo|tun PORT, or\n"
-			"       udp_cost -c NAMESPACE -a ADDRESS [-f] ... tun PORT");
-	tun = !strcmp(argv[optind], "tun");
+		errx(2, "usage: udp_cost [-f] [-k SOCKETS] [-n COUNT] [-o NICE] lo|tun|tap PORT, or\n"
+			"       udp_cost -c NAMESPACE -a ADDRESS [-f] ... tun|tap PORT");
+	lo = !strcmp(argv[optind], "lo");
 	port = atoi(argv[optind + 1]);
 
-	from = tun ? open_tun() : open_sender(port);
+	from = lo ? open_sender(port) : open_tun(!strcmp(argv[optind], "tap"));
 	if (inside)
 		enter_namespace(inside);
 	to = open_receiver(port);
@@ -311,11 +328,11 @@ int main(int argc, char **argv)
 	}
 
 	/* A receiver, even where nothing ever arrives. */
-	run(from, to, tun, true, 1);
+	run(from, to, lo, true, 1);
 	recv(to, packet.data, SIZE, MSG_DONTWAIT);
 	if (troubled)
 		start_other(port + 1, nice);
-	sent = 1 + measure(from, to, tun, flood, troubled, count);
+	sent = 1 + measure(from, to, lo, flood, troubled, count);
 	printf("], \"sent\": %u, \"tracked\": %u}\n", sent, tracked);
 	return 0;
 }

@@ -2,10 +2,10 @@
 /*
  * xdp_police - drop UDP datagrams as soon as any device's can be.
  *
- * By generic XDP, the first that looks at a packet after its driver: the datagrams to
- * each given port (IPv4, without options) pass at no more than the given rate, the
- * rest are dropped. A rate of 0 drops all. It lasts until
- * SIGTERM or SIGINT; then prints one JSON object, by port how many were dropped.
+ * By generic XDP, the first that looks at a packet after its driver, or with -n natively, in the
+ * driver: the datagrams to each given port (IPv4, without options) pass at no more than the given
+ * rate, the rest are dropped. A rate of 0 drops all. It lasts until SIGTERM or SIGINT; then prints
+ * one JSON object, by port how many were dropped.
  *
  * The program is written by hand, so that no compiler for BPF is needed.
  */
@@ -18,9 +18,11 @@
 #include <net/if.h>
 #include <netinet/in.h>
 #include <signal.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <string.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -180,12 +182,16 @@ int main(int argc, char **argv)
 		.max_entries = MAX_PORTS,
 	};
 	uint16_t ports[MAX_PORTS];
-	unsigned int n = argc - 2;
+	bool native = argc > 1 && !strcmp(argv[1], "-n");
+	unsigned int n;
 	int map, signalled;
 	sigset_t signals;
 
+	argc -= native;
+	argv += native;
+	n = argc - 2;
 	if (argc < 3 || n > MAX_PORTS)
-		errx(2, "usage: xdp_police DEVICE PORT:PPS...");
+		errx(2, "usage: xdp_police [-n] DEVICE PORT:PPS...");
 	sigemptyset(&signals);
 	sigaddset(&signals, SIGTERM);
 	sigaddset(&signals, SIGINT);
@@ -210,7 +216,7 @@ int main(int argc, char **argv)
 		.link_create.prog_fd = load(map, ports, n),
 		.link_create.target_ifindex = if_nametoindex(argv[1]),
 		.link_create.attach_type = BPF_XDP,
-		.link_create.flags = XDP_FLAGS_SKB_MODE,
+		.link_create.flags = native ? XDP_FLAGS_DRV_MODE : XDP_FLAGS_SKB_MODE,
 	};
 	/* The link ends with this process. */
 	bpf(BPF_LINK_CREATE, &attr, argv[1]);
