@@ -70,7 +70,7 @@ def test_a_table_has_ages_where_all_are_known() -> None:
     ]
     said = show.table(swept("P1", {"stock": aged, "stock2": aged})).splitlines()
     assert said[1].split()[-2:] == ["age", "ms"] and said[2].split()[-1] == "2/40"
-    said = show.table(swept("P1", dict.fromkeys(("stock", "stock2"), [run(1, 1)]))).splitlines()
+    said = show.table(swept("P1", {"stock": [run(1, 1)], "stock2": [run(1, 1)]})).splitlines()
     assert "age" not in said[1]
 
 
