@@ -352,8 +352,7 @@ MUTANTS = [
         "pf_filter/judge.c",
         "return !peer || dev_net(peer)->user_ns != &init_user_ns;",
         "return false;",
-        "vm/test_harm.py::"
-        "test_nobody_is_shed_for_who_floods_himself_from_a_namespace_of_his_own",
+        "vm/test_harm.py::test_nobody_is_shed_for_who_floods_himself_from_a_namespace_of_his_own",
     ),
     Mutant(
         "judged in the host and in the container",
