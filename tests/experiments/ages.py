@@ -2,7 +2,8 @@
 """How old datagrams are when they are received: for how long they waited in queues and buffers.
 
 The number of a datagram says when it was due, if its sender keeps constant gaps. Each sample of a
-receiver says which was the last one that it got. Both must be of one clock.
+receiver says which was the last one that it got. Both must be of one clock. What a sender that is
+overtaxed sends late counts as old.
 """
 
 from __future__ import annotations

@@ -251,7 +251,8 @@ def cells(arm: Json) -> list[str]:
 
 def table(result: Json) -> str:
     """Every step and arm."""
-    heads = ["offered to each", "arm", *(f"nice {nice}" for nice in result["nices"]), "sum"]
+    nices = [f"nice {nice}" for nice in result["nices"]]
+    heads = ["to be sent to each", "arm", "sent", *nices, "sum"]
     rows = [[*heads, "ring drops/s", "idle", "unaccounted"]]
     if all(WATCHED[0] in arm for step in result["steps"] for arm in step["arms"].values()):
         rows[0] += ["queued KiB", "at most"]
@@ -259,7 +260,8 @@ def table(result: Json) -> str:
         rows[0] += ["age ms"]
     for step in result["steps"]:
         for name, arm in step["arms"].items():
-            rows.append([f"{step['pps'] / 1e3:g} kpps", name, *cells(arm)])
+            sent = f"{arm['offered_pps'][0] / 1e3:.1f}"
+            rows.append([f"{step['pps'] / 1e3:g} kpps", name, sent, *cells(arm)])
     title = f"{subject(result)}, {result['tool']}: "
     title += "received kpps, median (minimum-maximum) of the repeats"
     return "\n".join([title, *columns(rows), *verdicts(result)])
