@@ -34,7 +34,7 @@
 #define STANDING_NS	(5 * NSEC_PER_MSEC)
 #define CHAIN_GAP_NS	(50 * NSEC_PER_MSEC)	/* polls further apart are no chain */
 #define POLLED_FEW	64	/* fewer packets tell nothing of what one costs */
-#define NETS_MOST	1024	/* to look at them takes some 10 us */
+#define NETS_MOST	1024	/* that are looked at for a device: users can make any number */
 
 /* Counters of the kernel as they were last seen. */
 struct seen {

@@ -72,6 +72,28 @@ def takes(sock: socket.socket) -> Callable[[], None]:
     return take
 
 
+def works(sock: socket.socket) -> Callable[[], None]:
+    """A receiver that takes all that is there, and then works for a while."""
+
+    def work() -> None:
+        while True:
+            drain(sock)
+            spin(0.005)
+
+    return work
+
+
+def busy(sock: socket.socket) -> list[Callable[[], None]]:
+    """Two less important ones that work on each packet."""
+
+    def work_on_each() -> None:
+        while True:
+            sock.recv(2000)
+            spin(0.002)
+
+    return [at(10, work_on_each)] * 2
+
+
 def watch(low: socket.socket, known: float = 1.0, seconds: float = SECONDS) -> tuple[bool, int]:
     """Let it run, undisturbed: is the CPU under pressure at the end, and what was shed meanwhile
     of who is low, since all were known?"""
@@ -159,19 +181,7 @@ def test_nobody_is_shed_for_who_floods_himself_from_a_namespace_of_his_own(whose
         os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))
         every(0.05, lambda: [out.send(PACKET) for _ in range(100)])
 
-    def work() -> None:
-        while True:
-            drain(own)
-            spin(0.005)
-
-    def work_on_each() -> None:
-        while True:
-            low.recv(2000)
-            spin(0.002)
-
-    with all_of(
-        at(0, work), at(10, work_on_each), at(10, work_on_each), burst, sends(peer, low, PPS)
-    ):
+    with all_of(at(0, works(own)), *busy(low), burst, sends(peer, low, PPS)):
         under, harmed = watch(low)
         told = under, drops(own), passed()["judged"], harmed
     assert under and told[1] > 1000 and told[2] > 100, told
@@ -212,19 +222,7 @@ def test_a_few_lost_packets_a_second_count_where_few_come() -> None:
         os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))
         every(0.25, lambda: [out.sendto(PACKET, high.getsockname()) for _ in range(fit + 1)])
 
-    def work() -> None:
-        while True:
-            drain(high)
-            spin(0.005)
-
-    def work_on_each() -> None:
-        while True:
-            low.recv(2000)
-            spin(0.002)
-
-    with all_of(
-        at(0, work), at(10, work_on_each), at(10, work_on_each), burst, sends(peer, low, PPS)
-    ):
+    with all_of(at(0, works(high)), *busy(low), burst, sends(peer, low, PPS)):
         under, harmed = watch(low)
         told = under, fit, drops(high), harmed
     assert under and told[2] <= 6 * SECONDS, told
