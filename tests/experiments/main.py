@@ -41,6 +41,7 @@ from experiments.limits import LIMITS
 from experiments.options import (
     add_clock,
     add_common,
+    add_cpus,
     add_guest,
     add_load,
     add_pps,
@@ -194,6 +195,7 @@ def add_costs(commands: Commands) -> None:
     add_pps(command, f"{COUNTED_PPS}")
     command.add_argument("--arms", default=profile.ARMS, help=f"joined by commas ({profile.ARMS})")
     command.set_defaults(do=run_profile)
+    add_cpus(command)
     add_common(command)
 
 
@@ -303,9 +305,7 @@ def add_trace(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--picture", type=Path, action="append", default=[], metavar="FILE", help="draw it there"
     )
-    command.add_argument(
-        "--cpus", type=at_least_one, default=1, metavar="N", help="processors of the guest (1)"
-    )
+    add_cpus(command)
     command.set_defaults(do=run_trace)
     add_common(command)
 
@@ -430,7 +430,8 @@ def run_receive(options: argparse.Namespace) -> None:
 
 def run_profile(options: argparse.Namespace) -> None:
     arms, pps = options.arms.split(","), options.pps or COUNTED_PPS
-    keep(options, profile.run(kernel(options.kernel), arms, options.seconds, pps, Say()))
+    chosen, seconds = kernel(options.kernel), options.seconds
+    keep(options, profile.run(chosen, arms, seconds, pps, options.cpus, Say()))
 
 
 def run_onset(options: argparse.Namespace) -> None:

@@ -15,11 +15,15 @@ from rig.kernels import SERIES
 def add_guest(command: argparse.ArgumentParser, arms: str) -> None:
     """What every experiment has that compares arms in a guest of its own."""
     add_clock(command)
+    add_cpus(command)
+    add_arms(command, arms)
+    add_common(command)
+
+
+def add_cpus(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--cpus", type=at_least_one, default=1, metavar="N", help="processors of the guest (1)"
     )
-    add_arms(command, arms)
-    add_common(command)
 
 
 def at_least_one(text: str) -> int:

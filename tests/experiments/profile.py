@@ -8,7 +8,7 @@ contains the task that keeps the clock busy.
 
 JSON:
 
-    experiment, kernel, version, clock, dilation, date
+    experiment, kernel, version, clock, cpus, dilation, date
     pps     sent to each receiver
     arms    by name, each with
       sent, received   packets of all receivers in the whole run
@@ -25,7 +25,7 @@ from typing import Any
 
 from experiments.arms import Arm
 from experiments.measure import measure
-from experiments.result import Json, columns, heading
+from experiments.result import Json, columns, heading, processors
 from experiments.u1 import U1
 from rig.guest import Guest
 from rig.kernels import Kernel
@@ -82,12 +82,17 @@ def profile(guest: Guest, name: str, seconds: float, pps: float) -> Json:
 
 
 def run(
-    kernel: Kernel, names: Sequence[str], seconds: float, pps: float, say: Callable[[str], None]
+    kernel: Kernel,
+    names: Sequence[str],
+    seconds: float,
+    pps: float,
+    cpus: int,
+    say: Callable[[str], None],
 ) -> Json:
     """Every arm once, stock first."""
     say(f"profile: booting {kernel.version}, counting instructions by address")
     arms = {}
-    with Guest(kernel, icount=True, plugin=programs() / "instructions.so") as guest:
+    with Guest(kernel, icount=True, cpus=cpus, plugin=programs() / "instructions.so") as guest:
         for name in dict.fromkeys(("stock", *names)):
             arms[name] = profile(guest, name, seconds, pps)
             say(f"{name}: {arms[name]['received']} of {arms[name]['sent']} packets received")
@@ -110,5 +115,5 @@ def table(result: Json) -> str:
         ]
         share = arm["received"] / arm["sent"]
         parts.append("\n".join([f"{name}: received {share:.1%} of what was sent", *columns(rows)]))
-    title = f"profile, kernel {result['version']}: instructions for a packet sent, by function"
+    title = f"profile, kernel {result['version']}{processors(result)}: instructions for a packet sent, by function"
     return "\n\n".join([title, *parts])
