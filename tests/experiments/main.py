@@ -47,7 +47,6 @@ from experiments.options import (
     add_pps,
     add_rates,
     add_seconds,
-    at_least_one,
     clock,
 )
 from experiments.progress import Say

@@ -115,5 +115,6 @@ def table(result: Json) -> str:
         ]
         share = arm["received"] / arm["sent"]
         parts.append("\n".join([f"{name}: received {share:.1%} of what was sent", *columns(rows)]))
-    title = f"profile, kernel {result['version']}{processors(result)}: instructions for a packet sent, by function"
+    about = "instructions for a packet sent, by function"
+    title = f"profile, kernel {result['version']}{processors(result)}: {about}"
     return "\n\n".join([title, *parts])
