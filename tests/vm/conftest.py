@@ -125,14 +125,12 @@ def guest(
     request: pytest.FixtureRequest, machines: Machines, machine: tuple[str, int]
 ) -> Iterator[Guest]:
     again = getattr(request.node, "execution_count", 1) > 1
-    if request.node.get_closest_marker("fresh"):
+    fresh, counted, card = _kind(request.node)
+    if fresh:
         machines.drop()
-    marked = request.node.get_closest_marker("card")
-    card = marked.args[0] if marked else VIRTIO
     if card in DRIVERS and not kernel(machine[0]).offers(DRIVERS[card]):
         pytest.skip("this kernel has no driver for this card")
-    counted = bool(request.node.get_closest_marker("counted")) and machine[0] not in DEBUG
-    running = machines.get(*machine, again, card, counted)
+    running = machines.get(*machine, again, card, counted and machine[0] not in DEBUG)
     shares = request.node.get_closest_marker("keeps_modules")
     if not shares:
         running.unload()
@@ -154,7 +152,7 @@ def guest(
         raise
     if found:
         replace(request, machines, running)
-    if request.node.get_closest_marker("fresh"):
+    if fresh:
         machines.drop()
 
 
@@ -205,11 +203,11 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests for the same machine one after another: a boot takes long."""
+    """Tests for the same guest one after another: a boot takes long."""
     order: dict[object, int] = {}
     for item in items:
-        order.setdefault(_machine(item), len(order))
-    items.sort(key=lambda item: order[_machine(item)])
+        order.setdefault((_machine(item), _kind(item)), len(order))
+    items.sort(key=lambda item: order[_machine(item), _kind(item)])
     for item in items:
         if _machine(item):
             item.add_marker(pytest.mark.flaky(reruns=1, rerun_except="kernel complained"))
@@ -218,3 +216,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def _machine(item: pytest.Item) -> tuple[str, int] | None:
     call = getattr(item, "callspec", None)
     return call.params.get("machine") if call else None
+
+
+def _kind(item: pytest.Item) -> tuple[bool, bool, str]:
+    """Of guest: its own, with a clock that counts instructions, with which network card."""
+    card = item.get_closest_marker("card")
+    return (
+        bool(item.get_closest_marker("fresh")),
+        bool(item.get_closest_marker("counted")),
+        card.args[0] if card else VIRTIO,
+    )
