@@ -140,8 +140,31 @@ static inline void pflow_one_word(char *name)
 /* sockets/table.c */
 #define PFLOW_HOLD	(5 * HZ)	/* a receiver counts so long after it received */
 
+/**
+ * struct pflow_lease - tells whether an entry that was found once is in the table still
+ * @departures: how many entries left their chains, counted for a few chains together
+ * @known: the count when the entry was looked up
+ */
+struct pflow_lease {
+	const u32 *departures;
+	u32 known;
+};
+
+/**
+ * pflow_lease_holds() - is that entry in the table still?
+ * @lease: made when it was looked up, not so long ago that the count has come round
+ *
+ * Context: RCU read side; any. Return: true if so: the entry is good until the caller's read-side
+ * section ends. False if it may have left.
+ */
+static inline bool pflow_lease_holds(const struct pflow_lease *lease)
+{
+	return READ_ONCE(*lease->departures) == lease->known;
+}
+
 struct pflow_sock *pflow_sock_find(const struct sock *sk);
 struct pflow_sock *pflow_sock_find_as(const struct sock *sk, u64 cookie);
+struct pflow_sock *pflow_sock_lease(const struct sock *sk, struct pflow_lease *lease);
 void pflow_sock_settle(struct pflow_sock *entry, struct sock *sk);
 
 /* sockets/estimate.c */

@@ -228,12 +228,14 @@ static enum filter_outcome packet_find_in_group(struct filter_packet *packet,
 	packet->entry = NULL;
 	for (; looks; looks--) {
 		struct sock *sk = READ_ONCE(group->socks[at]);
-		struct pflow_sock *entry = sk ? pflow_sock_find(sk) : NULL;
+		struct pflow_lease lease;
+		struct pflow_sock *entry = sk ? pflow_sock_lease(sk, &lease) : NULL;
 
 		if (!entry)
 			return FILTER_PASS_UNTRACKED;
 		if (!packet->entry || READ_ONCE(entry->rank) > READ_ONCE(packet->entry->rank)) {
 			packet->entry = entry;
+			packet->lease = lease;
 			packet->sk = sk;
 		}
 		packet->full = packet->full && sock_would_drop(packet, sk);
@@ -256,7 +258,7 @@ static enum filter_outcome packet_find_entry(struct filter_packet *packet)
 	group = rcu_dereference(packet->sk->sk_reuseport_cb);
 	if (group && !group_member_is_known(packet, group))
 		return packet_find_in_group(packet, group);
-	packet->entry = pflow_sock_find(packet->sk);
+	packet->entry = pflow_sock_lease(packet->sk, &packet->lease);
 	if (!packet->entry)
 		return FILTER_PASS_UNTRACKED;
 	filter_remember(packet);
@@ -382,7 +384,8 @@ static enum filter_outcome filter_classify(struct filter_packet *packet,
 	recalled = filter_recall(packet);
 	/* This is the beginning of a trail, not its end. */
 	if (recalled && packet->home != packet->net) {
-		filter_teach_wire(wire, packet);
+		if (unlikely(wire))
+			filter_teach_wire(wire, packet);
 		return FILTER_PASS;
 	}
 	met = filter_meet(packet);
@@ -390,7 +393,7 @@ static enum filter_outcome filter_classify(struct filter_packet *packet,
 		return FILTER_PASS_BEFORE;
 	outcome = recalled ? FILTER_PASS : packet_find_receiver(packet);
 	/* Else the others of its flow may be judged by the host. */
-	if (likely(met == MET_FIRST))
+	if (unlikely(wire) && met == MET_FIRST)
 		filter_teach_wire(wire, packet);
 	if (unlikely(met == MET_TRACED) && outcome == FILTER_PASS && packet->home == packet->net)
 		filter_confirm_trail(packet);

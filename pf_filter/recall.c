@@ -6,8 +6,8 @@
  * needs the socket only where its buffer may be full. Looking up the socket for
  * each packet would be the dearest part of a drop, and of a pass. So a few flows
  * are remembered for each CPU, for the rest of the jiffy. A slot holds the flow and
- * the identity of its socket. The entry is looked up by that identity. If the entry is
- * gone, the flow is unknown. The socket's address is followed only after the kernel's
+ * the entry of its socket. If the entry may have left the table since, which a lease
+ * tells, the flow is unknown. The socket's address is followed only after the kernel's
  * own table of UDP sockets has shown that the socket is still there.
  *
  * Which slot is a flow's depends on a random key.
@@ -32,19 +32,19 @@
  * struct receiver - whose a flow was when it was last looked up
  * @net: namespace of the packets, an identity
  * @home: namespace of the socket, at @epoch there
- * @sk: receiving socket, an identity
- * @cookie: its cookie
+ * @entry: of the receiving socket; to be followed only while @lease holds
+ * @lease: of @entry
  * @until: jiffies in which this is known to be so
  * @epoch: trails_epoch at that time
  * @routes: what the routes to another namespace were known by then
- * @group: enum filter_group: @sk is the most important member that was looked at
+ * @group: enum filter_group: @entry is that of the most important member that was looked at
  * @tos: of its packets, as the routes to another namespace may depend on it
  */
 struct receiver {
 	const struct net *net;
 	struct net *home;
-	const struct sock *sk;
-	u64 cookie;
+	struct pflow_sock *entry;
+	struct pflow_lease lease;
 	u32 until;
 	u32 epoch;
 	u64 routes;
@@ -110,8 +110,8 @@ static void receiver_remember(struct receiver *to, const struct filter_packet *p
 {
 	to->net = packet->net;
 	to->home = packet->home;
-	to->sk = packet->entry->sk;
-	to->cookie = packet->entry->cookie;
+	to->entry = packet->entry;
+	to->lease = packet->lease;
 	to->until = jiffies;
 	to->epoch = packet->epoch;
 	to->routes = packet->routes;
@@ -138,9 +138,10 @@ static bool receiver_recall(const struct receiver *to, struct filter_packet *pac
 		packet->epoch = to->epoch;
 		packet->routes = to->routes;
 	}
-	packet->entry = pflow_sock_find_as(to->sk, to->cookie);
-	if (!packet->entry)
+	if (!pflow_lease_holds(&to->lease))
 		return false;
+	packet->entry = to->entry;
+	packet->lease = to->lease;
 	packet->home = to->home;
 	packet->group = to->group;
 	packet->lasting = true;

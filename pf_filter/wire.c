@@ -196,15 +196,17 @@ static bool wire_can_be_taught(const struct wire *wire, const struct tracked *tr
 
 /**
  * filter_teach_wire() - tell earlier places whose a flow is, for the rest of the jiffy
- * @wire: of the flow; NULL: not shown
+ * @wire: of the flow
  * @packet: one of it, classified
+ *
+ * Out of line: what the compiler clears here at the beginning is not for every packet.
  */
-static void filter_teach_wire(struct wire *wire, const struct filter_packet *packet)
+static noinline void filter_teach_wire(struct wire *wire, const struct filter_packet *packet)
 {
 	struct wire_key seen;
 	struct tracked tracked;
 
-	if (!wire || !packet->lasting || !tracked_remember(packet->skb, &tracked))
+	if (!packet->lasting || !tracked_remember(packet->skb, &tracked))
 		return;
 	packet_read_key(packet, &seen);
 	if (!wire_can_be_taught(wire, &tracked, &seen))

@@ -37,6 +37,7 @@ static_assert(sizeof(struct pflow_sock) <= 240);
 static struct hlist_head *buckets;
 static unsigned int bucket_bits;
 static raw_spinlock_t locks[LOCKS];
+static u32 departures[LOCKS];	/* entries that left the chains of a lock, for leases */
 static atomic_long_t refused, starved, reaped, displaced;
 
 static unsigned int table_bucket_of(const struct sock *sk)
@@ -60,11 +61,18 @@ raw_spinlock_t *pflow_sock_lock(const struct pflow_sock *entry)
 	return table_lock_of(table_bucket_of(entry->sk));
 }
 
-/* Readers may hold the entry for a grace period. */
+/*
+ * Readers may hold the entry for a grace period. Who finds the new count of departures no longer
+ * finds the entry (pflow_sock_lease()). Who holds a lease and still finds the old one is inside a
+ * read-side section that the entry outlives, because its grace period begins later.
+ */
 static void entry_unlink(struct pflow_sock *entry)
 {
-	lockdep_assert(lockdep_is_held(pflow_sock_lock(entry)));
+	unsigned int lock = table_bucket_of(entry->sk) % LOCKS;
+
+	lockdep_assert_held(&locks[lock]);
 	hlist_del_rcu(&entry->node);
+	smp_store_release(&departures[lock], departures[lock] + 1);
 	pflow_quota_leave(entry);
 	pflow_pool_free_later(entry);
 }
@@ -108,6 +116,21 @@ struct pflow_sock *pflow_sock_find_as(const struct sock *sk, u64 cookie)
 	return NULL;
 }
 EXPORT_SYMBOL_GPL(pflow_sock_find_as);
+
+/**
+ * pflow_sock_lease() - look up a socket, so that its entry need not be looked up again
+ * @sk: socket that the caller may read for now
+ * @lease: filled in; see pflow_lease_holds()
+ *
+ * Context: RCU read side; any. Return: as pflow_sock_find().
+ */
+struct pflow_sock *pflow_sock_lease(const struct sock *sk, struct pflow_lease *lease)
+{
+	lease->departures = &departures[table_bucket_of(sk) % LOCKS];
+	lease->known = smp_load_acquire(lease->departures);	/* pairs with entry_unlink() */
+	return pflow_sock_find(sk);
+}
+EXPORT_SYMBOL_GPL(pflow_sock_lease);
 
 /**
  * pflow_sock_settle() - add to a socket's drop counter what was dropped without it
