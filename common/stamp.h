@@ -30,10 +30,10 @@ static inline u32 pflow_stamp_now(void)
 }
 
 /**
- * pflow_stamp_past() - a time since which a period is over
+ * pflow_stamp_past() - a time that is longer ago than a period
  * @period: jiffies
  *
- * Context: any. Return: jiffies, longer ago than @period; where that may be 0, it is no stamp.
+ * Context: any. Return: that time in jiffies; it may be 0, so it is no stamp.
  */
 static inline u32 pflow_stamp_past(u32 period)
 {
@@ -41,12 +41,12 @@ static inline u32 pflow_stamp_past(u32 period)
 }
 
 /**
- * pflow_recent() - is that no longer ago?
+ * pflow_recent() - was something no longer ago than this?
  * @at: jiffies, when it last was
  * @how_long: jiffies
  *
- * Jiffies come round, in 50 to 497 days. Whoever compares by time_before32() believes half of
- * them for the future; here it is a second.
+ * Jiffies come round in 50 to 497 days. time_before32() takes half of all values for the future.
+ * This takes those of one second for the future.
  *
  * Context: any. Return: whether it is.
  */
@@ -56,7 +56,7 @@ static inline bool pflow_recent(u32 at, u32 how_long)
 }
 
 /**
- * pflow_ahead() - is that still to come?
+ * pflow_ahead() - is a time still to come?
  * @until: jiffies
  * @most: jiffies, from when it was set
  *
@@ -68,7 +68,7 @@ static inline bool pflow_ahead(u32 until, u32 most)
 }
 
 /**
- * pflow_within() - was that so no longer ago?
+ * pflow_within() - was something no longer ago than this? Never is not
  * @at: stamp of when it last was
  * @how_long: jiffies
  *
