@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * The estimator: a thread that has the four modules look where it is worth it.
+ * The estimator: a thread that has the modules look where it is worth it.
  *
  * It wakes ten times a second and reads a few counters (signals.c, waiting.c). It wakes at once
  * when a CPU comes under pressure (pressure.c). At peace it has packets counted for a moment every
