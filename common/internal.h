@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* What the files of pf_common share among themselves, by folder. */
+/*
+ * What the files of pf_common share among themselves, by folder and file. What other modules may
+ * use is in the headers beside this one.
+ */
 #ifndef _PFLOW_INTERNAL_H
 #define _PFLOW_INTERNAL_H
 

@@ -1,5 +1,11 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* What the estimator knows of a CPU: pressure, and what its packets cost. */
+/*
+ * What the estimator knows of a CPU: pressure, and what its packets cost.
+ *
+ * Probes write down signs of overload on the CPU on which they are seen. The estimator's thread
+ * reads the kernel's counters ten times a second, and ends pressure. pf_filter reads for each
+ * packet whether this CPU's packets are looked at.
+ */
 #ifndef _PFLOW_LOAD_H
 #define _PFLOW_LOAD_H
 

@@ -1,5 +1,11 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* The kernel's functions and tracepoints that a module looks into. */
+/*
+ * The kernel's functions and tracepoints that a module looks into.
+ *
+ * A module has a table of rows, one for each function, and registers it with pflow_probes_add().
+ * For a tracepoint it has a struct pflow_trace, and attaches that with pflow_trace_attach(). Both
+ * say what is lost if the kernel does not have the function or the tracepoint.
+ */
 #ifndef _PFLOW_PROBE_H
 #define _PFLOW_PROBE_H
 

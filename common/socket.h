@@ -1,5 +1,11 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* The table of receiving sockets: an entry, and how it is found. */
+/*
+ * The table of receiving sockets: an entry, and how it is found.
+ *
+ * pf_common enters a socket when it is bound, accepted or received on, and learns who receives on
+ * it. The other modules look an entry up under RCU, and read whose packets they have at hand and
+ * how much they matter. pf_filter counts in the entry what was sent and dropped.
+ */
 #ifndef _PFLOW_SOCKET_H
 #define _PFLOW_SOCKET_H
 

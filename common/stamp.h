@@ -1,5 +1,11 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* Stamps: when something was, in jiffies, as one word of which 0 says never. */
+/*
+ * Stamps: when something was, in jiffies, as one word in which 0 means "never".
+ *
+ * The lowest bit of a stamp is always set, so that no moment is 0. A word of 32 bits comes round
+ * after weeks. So a time is asked whether it was within a given period, and not whether it was
+ * before another one.
+ */
 #ifndef _PFLOW_STAMP_H
 #define _PFLOW_STAMP_H
 

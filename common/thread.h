@@ -1,5 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* The threads that receive: how much each runs, and how much it waits. */
+/*
+ * The threads that receive: how much each runs, and how much it waits.
+ *
+ * Each has a slot in one array for the whole host. It is entered when it is seen in a receive call.
+ * pf_filter and pf_sched go through the array for receivers that have too little of a CPU.
+ */
 #ifndef _PFLOW_THREAD_H
 #define _PFLOW_THREAD_H
 
