@@ -4,11 +4,11 @@
  *
  * The destination port is the receiver's, so it is the administrator's to exempt. The source port
  * is the sender's to choose. It exempts replies, and a client gets few of them: no more than
- * %REPLY_RATE to one receiver are exempt, and no more than %REPLY_BURST in the time after which
- * a rate is known. So the beginning of a flood leaves others theirs. All receivers on a CPU together have no more than that,
- * either. Otherwise a stranger could send to many of them, and nobody might shed it. Packets from
- * the peer to which a socket is connected are counted apart, so that others use up nothing of
- * that.
+ * %REPLY_RATE to one receiver are exempt, and no more than %REPLY_BURST in the time after which a
+ * rate is known. So the beginning of a flood leaves others theirs. All receivers on a CPU together
+ * have no more than that, either. Otherwise a stranger could send to many of them, and nobody might
+ * shed it. Packets from the peer to which a socket is connected are counted apart, so that others
+ * use up nothing of that.
  *
  * Context: softirq, RCU read side.
  */

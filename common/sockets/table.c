@@ -61,9 +61,9 @@ raw_spinlock_t *pflow_sock_lock(const struct pflow_sock *entry)
 }
 
 /*
- * Readers may hold the entry for a grace period. Who finds the new count of departures no longer
- * finds the entry (pflow_sock_lease()). Who holds a lease and still finds the old one is inside a
- * read-side section that the entry outlives, because its grace period begins later.
+ * Readers may hold the entry for a grace period. A reader that sees the new count of departures no
+ * longer finds the entry (pflow_sock_lease()). A reader that holds a lease and still sees the old
+ * count is inside a read-side section that the entry outlives, since its grace period begins later.
  */
 static void entry_unlink(struct pflow_sock *entry)
 {
@@ -71,6 +71,7 @@ static void entry_unlink(struct pflow_sock *entry)
 
 	lockdep_assert_held(&locks[lock]);
 	hlist_del_rcu(&entry->node);
+	/* Pairs with pflow_sock_lease(): who sees the new count finds the entry gone. */
 	smp_store_release(&departures[lock], departures[lock] + 1);
 	pflow_quota_leave(entry);
 	pflow_pool_free_later(entry);
