@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* What the files of pf_common share among themselves, by folder. */
+/*
+ * What the files of pf_common share among themselves, by folder and file. What other modules may
+ * use is in the headers beside this one.
+ */
 #ifndef _PFLOW_INTERNAL_H
 #define _PFLOW_INTERNAL_H
 
@@ -24,10 +27,10 @@ void pflow_modules_status(struct seq_file *m);
 void pflow_modules_metrics(struct seq_file *m);
 
 /*
- * Around what is shown of modules and probes to whoever reads a file, be it somebody who gets no
- * more than idle time. Whoever stops a module waits for a grace period, and so for readers. One
- * that has begun is soon done, as nobody takes the CPU from it. No lock is held, and nothing may
- * sleep: what is shown are some hundred lines at most.
+ * A reader of a file calls these around what is shown of modules and probes. To stop a module takes
+ * a grace period, and so waits for readers. A reader may be a process that gets idle time only. So
+ * preemption is off meanwhile: nobody takes the CPU from a reader that has begun, and it is soon
+ * done. No lock is held, and nothing may sleep. What is shown are some hundred lines at most.
  */
 static inline void pflow_show_begin(void)
 {
@@ -95,7 +98,7 @@ void pflow_owner_holds(struct sock *sk, struct task_struct *task, u8 scan);
 void pflow_owner_accepts(struct sock *sk);
 void pflow_owner_receives(struct sock *sk);
 
-/* A socket without a file is the kernel's own (a tunnel's): nobody's receiver. */
+/* Is it a process's? A socket without a file is the kernel's own, such as a tunnel's. */
 static inline struct sock *pflow_process_sock(const struct socket *sock)
 {
 	return sock->file ? sock->sk : NULL;

@@ -1,5 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* Knobs: one value, a module parameter and a file of the same name. */
+/*
+ * Knobs: one value each, which is a module parameter and a file of the same name.
+ *
+ * A module describes each knob by a row of its table. pf_common makes the file, reads and checks
+ * what is written to it, and shows it.
+ */
 #ifndef _PFLOW_KNOB_H
 #define _PFLOW_KNOB_H
 

@@ -1,5 +1,11 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* What the estimator knows of a CPU: pressure, and what its packets cost. */
+/*
+ * What the estimator knows of a CPU: pressure, and what its packets cost.
+ *
+ * Probes write down signs of overload on the CPU on which they are seen. The estimator's thread
+ * reads the kernel's counters ten times a second, and ends pressure. pf_filter reads for each
+ * packet whether this CPU's packets are looked at.
+ */
 #ifndef _PFLOW_LOAD_H
 #define _PFLOW_LOAD_H
 
@@ -12,7 +18,7 @@
  * @net: its namespace when it was noted, likewise
  * @ifindex: its number there
  *
- * Half of one and half of another is found nowhere.
+ * If it is read while another device is noted, the mixture is found nowhere.
  */
 struct pflow_device {
 	const void *dev;
@@ -30,9 +36,9 @@ struct pflow_device {
  * @backlogged: those of them from the backlog, accumulated
  * @frames: frames that pf_filter dropped in the driver, accumulated
  * @device_polls: polls of devices that brought packets, accumulated
- * @polled_dev: device that brought some last
+ * @polled_dev: device that brought packets last
  * @polled_at: jiffies of that
- * @turned_at: jiffies when it was last another one than before
+ * @turned_at: jiffies when that device last changed
  * @until: jiffies at which pressure ends unless it is raised again
  * @resting: under pressure, but looking does not pay; until @rest_until
  * @rest_until: jiffies
@@ -46,12 +52,11 @@ struct pflow_device {
  * @chain_received: what devices had brought by then, see chain_has_received()
  * @standing_ns: time during which a receive queue stood full, accumulated
  * @softirq_ns: time that softirqs took for receiving, accumulated while that is measured
- * @packet_ns: of that time what a packet takes, dropped early or not; lately
+ * @packet_ns: what a packet took of that time lately, whether dropped early or not
  * @lost: packets seen lost before the protocol stack, accumulated
  *
- * Written by the CPU itself, but for @sampled, @until, @pressed and @lost,
- * which the estimator's thread writes too. All are single words, and a reader
- * that sees one late decides a tick later.
+ * The CPU itself writes them. The estimator's thread also writes @sampled, @until, @pressed and
+ * @lost. All are single words. A reader that sees one late decides a tick later.
  */
 struct pflow_load {
 	union {
@@ -101,9 +106,11 @@ void pflow_load_learn(void);
 u64 pflow_cpu_idle_us(int cpu);
 
 /**
- * pflow_load_renew() - something overflows on this CPU, again
+ * pflow_load_renew() - keep this CPU under pressure, since something overflows again
  *
- * Context: softirq, the packet path: does nothing twice in a jiffy.
+ * It does nothing the second time in a jiffy.
+ *
+ * Context: softirq, the packet path.
  */
 static inline void pflow_load_renew(void)
 {

@@ -38,7 +38,7 @@ table:
 static void __exit pf_common_exit(void)
 {
 	pflow_enable(0);
-	/* Waits for readers of the files. Until the files are gone all can be switched on again. */
+	/* This waits for readers of the files. Until they are gone all can be switched on again. */
 	pflow_proc_teardown();
 	pflow_modules_teardown();
 	pflow_table_teardown();

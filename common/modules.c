@@ -3,7 +3,7 @@
  * The modules that hang on pf_common, and the switch that stops them all.
  *
  * One mutex orders registration and the switch. Anybody may read what modules tell of themselves,
- * so a reader takes no mutex. He reads under RCU. A module is stopped a grace period after it was
+ * so a reader takes no mutex, and reads under RCU. A module is stopped a grace period after it was
  * last shown, so none of its functions runs once it has left. The estimator uses a second mutex
  * when it tells modules of pressure: a holder of the first one may be waiting for the estimator.
  *
@@ -23,8 +23,8 @@
 #include "internal.h"
 
 #define CHECK_EVERY	HZ
-#define RETRY_EVERY	(60 * HZ)	/* it says each time why it cannot start */
-#define UNHEARD		2	/* checks in a row: one in the midst of a change does not count */
+#define RETRY_EVERY	(60 * HZ)	/* a start that failed; each time it says why in the log */
+#define UNHEARD		2	/* checks in a row; a single one may meet a change under way */
 
 static LIST_HEAD(modules);		/* read under RCU */
 static LIST_HEAD(running_modules);	/* read under RCU */
@@ -32,10 +32,10 @@ static LIST_HEAD(told);		/* those that run and are told of pressure; under told_
 static DEFINE_MUTEX(modules_lock);
 static DEFINE_MUTEX(told_lock);
 static bool wanted;		/* switched on; under modules_lock */
-static bool running;		/* it is, and probes are called; written under modules_lock */
-static bool silent;		/* it is, and stands by, as probes were not called; likewise */
-static int start_error;		/* why it still does, though they are called again; likewise */
-static unsigned int unheard;	/* checks in a row; under modules_lock */
+static bool running;		/* wanted, and probes are called; written under modules_lock */
+static bool silent;		/* wanted, but it stands by, as probes were not called; likewise */
+static int start_error;		/* why it stands by though they are called again; likewise */
+static unsigned int unheard;	/* checks in a row in which no probe was called; likewise */
 static void suite_check_probes(struct work_struct *work);
 static DECLARE_DELAYED_WORK(check_work, suite_check_probes);
 
@@ -68,9 +68,9 @@ static int suite_start_module(struct pflow_module *module)
 }
 
 /*
- * Probes, the table and readers call the module's functions without the mutex. So a grace period is
- * waited for: after it nobody is in these functions, or finds them. So what they need may go, and
- * their text later.
+ * Probes, the table and readers call the module's functions without the mutex. After a grace period
+ * nobody is in these functions any more, or finds them. Then what they need may go, and their text
+ * later.
  */
 static void suite_stop_module(struct pflow_module *module)
 {
@@ -135,7 +135,7 @@ static void suite_stand_by(void)
 	WRITE_ONCE(start_error, 0);
 }
 
-/* At first, and whenever probes are called again. Return: 0 or a negative error. */
+/* Start all, at first and whenever probes are called again. Return: 0 or a negative error. */
 static int suite_begin(void)
 {
 	int err = suite_start();
@@ -189,7 +189,7 @@ static void suite_switch_off(void)
 {
 	lockdep_assert_held(&modules_lock);
 	wanted = false;
-	/* One that waits for the mutex finds it not wanted, and is not queued again. */
+	/* A check that waits for the mutex finds the suite not wanted. It does not come back. */
 	cancel_delayed_work(&check_work);
 	if (running)
 		suite_stop();
@@ -302,7 +302,7 @@ void pflow_module_unregister(struct pflow_module *module)
 	else
 		synchronize_rcu();
 	mutex_unlock(&modules_lock);
-	/* Last, as it waits for who is reading the files, as long as he likes. */
+	/* This comes last, as it waits for readers of the files, who may take any time. */
 	proc_remove(module->dir);
 }
 EXPORT_SYMBOL_GPL(pflow_module_unregister);

@@ -1,5 +1,11 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* The kernel's functions and tracepoints that a module looks into. */
+/*
+ * The kernel's functions and tracepoints that a module looks into.
+ *
+ * A module has a table of rows, one for each function, and registers it with pflow_probes_add().
+ * For a tracepoint it has a struct pflow_trace, and attaches that with pflow_trace_attach(). Both
+ * say what is lost if the kernel does not have the function or the tracepoint.
+ */
 #ifndef _PFLOW_PROBE_H
 #define _PFLOW_PROBE_H
 
@@ -23,11 +29,11 @@ typedef void (*pflow_ftrace_t)(unsigned long ip, unsigned long parent_ip,
  * @symbol: function, probed at its entry
  * @handler: what to do there; the comment in front of it says by which prototype it reads
  *	arguments, and the tests hold that against each kernel (tests/rig/hooks.py)
- * @when: armed always, or, of pf_common's own, while somebody looks
+ * @when: whether it is always armed; some of pf_common's own are armed while somebody looks
  * @required: without it the module refuses to load
  * @without: what is lost when the kernel does not have it
- * @hot: of what runs for every packet: like @handler, for ftrace to call it at less cost
- *	where it can, with preemption as it is there; NULL for others
+ * @hot: of a probe that runs for every packet: what ftrace calls in place of @handler. That costs
+ *	less, and preemption is as in the function's caller. NULL for other probes
  * @kp: the probe; not enabled while @ops does its work, which misses no hit
  * @ops: attached in place of @kp
  * @present: registered

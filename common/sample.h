@@ -18,7 +18,7 @@
  * @seen: how many packets came by on this CPU
  *
  * Which one it is changes with each jiffy, so that no flow among several that take turns is passed
- * over for ever. Who is migrated in between counts on another CPU.
+ * over for ever. A caller that is migrated in between counts on another CPU.
  *
  * Context: any. Return: whether it is; then it stands for %PFLOW_SAMPLE_EVERY.
  */

@@ -1,5 +1,11 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* The table of receiving sockets: an entry, and how it is found. */
+/*
+ * The table of receiving sockets: an entry, and how it is found.
+ *
+ * pf_common enters a socket when it is bound, accepted or received on, and learns who receives on
+ * it. The other modules look an entry up under RCU, and read whose packets they have at hand and
+ * how much they matter. pf_filter counts in the entry what was sent and dropped.
+ */
 #ifndef _PFLOW_SOCKET_H
 #define _PFLOW_SOCKET_H
 
@@ -26,10 +32,9 @@ enum pflow_sock_flag {
 /**
  * struct pflow_sock - entry of the shared table, one a socket
  *
- * The first cache line is all that the packet path reads or writes, and only
- * while a CPU is watched. Its rate is approximate on purpose: plain stores, no
- * atomics, since a lost increment costs less than a bouncing line. Drops are
- * counted exactly.
+ * The packet path reads and writes only the first cache line, and only while a CPU is watched. The
+ * rate in it is approximate on purpose: it is counted by plain stores. A lost increment costs less
+ * than a cache line that atomics move between CPUs. Drops are counted exactly.
  */
 struct pflow_sock {
 	struct hlist_node node;
@@ -89,15 +94,16 @@ static inline u32 pflow_task_born(const struct task_struct *task)
 	return (u32)READ_ONCE(task->start_time);
 }
 
-#define PFLOW_LATE_FOR	(HZ / 50)	/* a burst is read by then */
+#define PFLOW_LATE_FOR	(HZ / 50)	/* 20 ms: a burst is read by then; 5 ms shed too much */
 #define PFLOW_LATE_SEEN	(HZ / 20)	/* a few times as long as looks at a socket are apart */
 
 /**
  * pflow_sock_late() - do packets wait long in this socket's buffer?
  * @entry: of it
  *
- * Late is what all looks have found so for %PFLOW_LATE_FOR, the last one a moment ago. Whoever
- * looks keeps late_since no further back than that. Known while pf_filter looks at its packets.
+ * They do if all looks have found so for %PFLOW_LATE_FOR, and the last look was a moment ago. Each
+ * look keeps @late_since no further back than that. This is known only while pf_filter looks at the
+ * socket's packets.
  *
  * Context: any. Return: whether they do.
  */
@@ -118,8 +124,8 @@ static inline bool pflow_sock_late(const struct pflow_sock *entry)
 static inline bool pflow_sock_dead(const struct sock *sk)
 {
 	/*
-	 * Whoever owns the socket writes the flags of this word plainly. Nobody takes this one
-	 * back, and one that has just been set is found at the next look.
+	 * The socket's owner writes the flags of this word plainly. Nobody takes this flag back. If
+	 * it has just been set, it is found at the next look.
 	 */
 	return data_race(sock_flag(sk, SOCK_DEAD));
 }

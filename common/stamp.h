@@ -1,5 +1,11 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* Stamps: when something was, in jiffies, as one word of which 0 says never. */
+/*
+ * Stamps: when something was, in jiffies, as one word in which 0 means "never".
+ *
+ * The lowest bit of a stamp is always set, so that no moment is 0. A word of 32 bits comes round
+ * after weeks. So a time is asked whether it was within a given period, and not whether it was
+ * before another one.
+ */
 #ifndef _PFLOW_STAMP_H
 #define _PFLOW_STAMP_H
 
@@ -30,10 +36,10 @@ static inline u32 pflow_stamp_now(void)
 }
 
 /**
- * pflow_stamp_past() - a time since which a period is over
+ * pflow_stamp_past() - a time that is longer ago than a period
  * @period: jiffies
  *
- * Context: any. Return: jiffies, longer ago than @period; where that may be 0, it is no stamp.
+ * Context: any. Return: that time in jiffies; it may be 0, so it is no stamp.
  */
 static inline u32 pflow_stamp_past(u32 period)
 {
@@ -41,12 +47,12 @@ static inline u32 pflow_stamp_past(u32 period)
 }
 
 /**
- * pflow_recent() - is that no longer ago?
+ * pflow_recent() - was something no longer ago than this?
  * @at: jiffies, when it last was
  * @how_long: jiffies
  *
- * Jiffies come round, in 50 to 497 days. Whoever compares by time_before32() believes half of
- * them for the future; here it is a second.
+ * Jiffies come round in 50 to 497 days. time_before32() takes half of all values for the future.
+ * This takes those of one second for the future.
  *
  * Context: any. Return: whether it is.
  */
@@ -56,7 +62,7 @@ static inline bool pflow_recent(u32 at, u32 how_long)
 }
 
 /**
- * pflow_ahead() - is that still to come?
+ * pflow_ahead() - is a time still to come?
  * @until: jiffies
  * @most: jiffies, from when it was set
  *
@@ -68,7 +74,7 @@ static inline bool pflow_ahead(u32 until, u32 most)
 }
 
 /**
- * pflow_within() - was that so no longer ago?
+ * pflow_within() - was something no longer ago than this? Never is not
  * @at: stamp of when it last was
  * @how_long: jiffies
  *

@@ -1,5 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* The threads that receive: how much each runs, and how much it waits. */
+/*
+ * The threads that receive: how much each runs, and how much it waits.
+ *
+ * Each has a slot in one array for the whole host. It is entered when it is seen in a receive call.
+ * pf_filter and pf_sched go through the array for receivers that have too little of a CPU.
+ */
 #ifndef _PFLOW_THREAD_H
 #define _PFLOW_THREAD_H
 
@@ -18,14 +23,14 @@
  * @seen: jiffies when it was last seen receiving
  * @streams_at: stamp of the same from a TCP socket
  * @datagrams_at: stamp of the same from a UDP socket
- * @late_at: jiffies when datagrams were last found to have waited long for it; 0: never
+ * @late_at: jiffies when it was last found to read datagrams late; 0: never
  * @rank: its own
  * @cpu: where it runs, or waits to
  * @stolen_ns: time that softirqs took from it while it ran, accumulated
  * @run: 0..65536, share of the time lately during which it ran
  * @wait: the same during which it wanted to run, and did not
- * @known_us: for how long these two have been followed, up to as long as they remember; 0: not yet
- * @at_ns: local_clock() of the last sample, 0: none yet. This and what follows is the sampler's
+ * @known_us: for how long these two have been followed, at most as long as the mean remembers
+ * @at_ns: local_clock() of the last sample, 0: none yet. This and all below is the sampler's alone
  * @sampled: @born of the thread that was sampled then
  * @exec_seen_ns: its run time then, @stolen_ns included
  * @wait_seen_ns: how long it had waited in the run queue then

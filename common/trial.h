@@ -8,10 +8,10 @@
  *
  *  - The receiver is harmed more than is bearable: the measure reaches further. It takes as
  *    many steps as such harm likely needs, less those that harm cannot show yet. At an onset
- *    none are unseen: until harm falls by an eighth of its worst, they do not help.
+ *    nothing is taken off: until harm falls by an eighth of its worst, what was done did not help.
  *  - The receiver is not harmed: the measure holds what it has, for 0.1 s at first. It gives
- *    back hardly anything meanwhile, since it may be the reason. Then it gives back the faster
- *    the more time the CPU has to spare, since nobody needs to be kept from spare time.
+ *    back hardly anything meanwhile, since it may be the reason. Then it gives back. The more time
+ *    the CPU has to spare, the faster, since nobody needs to be kept from spare time.
  *  - Harm comes back after the measure gave back some: it holds for twice as long the next time,
  *    up to 1.6 s. If it gave back much, and harm is great, it goes back at once to where it was
  *    enough. What was enough fades, and is learnt anew where the receiver is well although the
@@ -37,19 +37,19 @@
  * struct pflow_trial - one measure
  * @reach: how far it goes now
  * @enough: how far it went when harm ended lately; fades, and is learnt anew
- * @limit: beyond this it was found vain, while @limit_us lasts
- * @limit_us: microseconds
+ * @limit: it was found vain beyond this
+ * @limit_us: for how long that still counts, microseconds
  * @backoff_us: how long the next limit lasts
  * @hold_us: how long after the last harm it begins to give back
  * @calm_us: time since the last harm
  * @futile_us: time for which harm has lasted although it reaches as far as it can
- * @ask_us: it is asked after so much of that whether the last step helps
+ * @ask_us: after so much of @futile_us it is asked whether the last step helps
  * @asking_us: time since the last step was taken back to find out; 0: it is not
  * @with: harm before it was taken back, as in pflow_trial_tick
- * @level: of the receiver for whom it was taken back last
+ * @level: of the receiver for whom the last step was taken back
  * @unseen: steps reached so lately that harm does not show yet what they do
- * @worst: harm at its greatest since the measure was last forgotten, likewise
- * @asked_anew: it was, as the receiver was elected meanwhile; until the answer is yes
+ * @worst: the greatest harm since the measure was last forgotten, as in pflow_trial_tick
+ * @asked_anew: it was asked once more, as the receiver was elected meanwhile; until a yes
  *
  * All zero is a measure that was never taken.
  */
@@ -74,7 +74,7 @@ struct pflow_trial {
 /**
  * struct pflow_trial_tick - what one interval saw
  * @harm: 0..65536, share of its time or packets that the worst hit receiver lost; or @unbounded
- * @bearable: the same, so much is left alone
+ * @bearable: so much harm is left alone
  * @spare: 0..65536, share of time that the CPU had to spare
  * @most: how far the measure may reach; 0: there is nothing to be done
  * @elapsed_us: length of the interval, microseconds

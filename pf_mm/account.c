@@ -3,12 +3,13 @@
  * The account: what a grant gets and gives back, what all of them have together, and how often
  * buffers grew, shrank and were refused.
  *
- * The sum of what is granted is changed under grants_lock alone, and so is each size: it is
- * exact. Here too the table is told whether a buffer can still grow.
+ * Each size is changed under grants_lock, and the sum of what is granted with it. So the sum is
+ * exact. The table is told here, too, whether a buffer can still grow.
  *
- * The same is added up by user. One may have all of the budget, but of more than half only what no
- * other user waits for who has less. Users are kept by a hash that nobody can foretell: two that
- * meet count as one, and get less than they might, never more.
+ * There is a sum for each user as well. One user may have all of the budget. But while another
+ * user waits that has less than half, the first gets no more than half. Users are kept by a hash
+ * that nobody can foretell. Two users that meet there count as one, and get less than they might,
+ * never more.
  *
  * Context: under grants_lock, unless said otherwise.
  */
@@ -17,8 +18,8 @@
 
 #include "mm.h"
 
-#define REFUSED_FOR	(HZ / 50)
-#define WAITED_FOR	HZ
+#define REFUSED_FOR	(HZ / 50)	/* jiffies for which a refused buffer does not ask again */
+#define WAITED_FOR	HZ		/* jiffies for which a user counts as waiting */
 
 struct grant_counts grant_counts;
 DEFINE_PER_CPU(unsigned long, grants_not_pooled);	/* refused as the pool was empty */
@@ -26,7 +27,7 @@ DEFINE_PER_CPU(unsigned long, grants_not_pooled);	/* refused as the pool was emp
 static u64 granted_to[GRANT_USERS];
 static u32 users_seed;
 
-/* Who waited last, of those who have less than half. */
+/* The user that waited last, of those that have less than half. */
 static u8 waits_user;
 static u32 waits_at;	/* stamp */
 
@@ -58,7 +59,7 @@ u8 grant_user(const struct sock *sk, const struct pflow_sock *entry)
  * grants_excess() - how much a user has beyond half of the budget
  * @user: grant_user()
  *
- * Context: under grants_lock. Return: bytes; less than 0 is what is left of the half.
+ * Context: under grants_lock. Return: bytes; below 0 it is what is left of the half.
  */
 s64 grants_excess(u8 user)
 {
@@ -83,7 +84,7 @@ int grants_find_greedy(void)
 }
 
 /**
- * grant_waits() - a buffer has to wait for room
+ * grant_waits() - note that a buffer has to wait for room
  * @grant: of the socket
  *
  * Context: under grants_lock.
@@ -101,7 +102,7 @@ void grant_waits(const struct mm_grant *grant)
  * grant_left() - what is left of the budget to a user
  * @grant: of its socket
  *
- * Context: under grants_lock. Return: bytes; less than 0 where it has too much.
+ * Context: under grants_lock. Return: bytes; below 0 if it has too much.
  */
 s64 grant_left(const struct mm_grant *grant)
 {
@@ -114,7 +115,7 @@ s64 grant_left(const struct mm_grant *grant)
 /**
  * grant_charge() - add to what is granted
  * @grant: to whom
- * @bytes: how much; less than 0 to take away
+ * @bytes: how much; below 0 to take away
  *
  * Context: under grants_lock.
  */
@@ -129,7 +130,7 @@ void grant_charge(const struct mm_grant *grant, s64 bytes)
 /**
  * grants_left() - what is left of the budget
  *
- * Context: under grants_lock. Return: bytes; less than 0 where it was made smaller.
+ * Context: under grants_lock. Return: bytes; below 0 if the budget was made smaller.
  */
 s64 grants_left(void)
 {
@@ -140,8 +141,8 @@ s64 grants_left(void)
 /**
  * grant_resize() - change a socket's size, and account for it
  * @grant: of the socket
- * @to: bytes, not less than its own; what it grows by is left of the budget. TCP keeps
- *	what it holds and has promised
+ * @to: bytes, not less than its own size. If it grows, so much is left of the budget. A TCP
+ *	buffer keeps what it holds and has promised, and may stay larger
  *
  * Context: as size_set(). Return: whether it was changed.
  */
@@ -153,7 +154,7 @@ bool grant_resize(struct mm_grant *grant, u32 to)
 		return false;
 	grant_charge(grant, (s64)to - grant->size);
 	grant_counts.grown += to > grant->size;
-	/* Who was at its limit is below it now. */
+	/* If it was at its limit, it is below it now. */
 	if (to < grant->size)
 		WRITE_ONCE(grant->retry, (u32)jiffies);
 	grant->stuck = false;
@@ -168,8 +169,8 @@ bool grant_resize(struct mm_grant *grant, u32 to)
  * @to: bytes
  * @why: reason to count
  *
- * What is to become smaller still becomes so. Who loses it to others does not ask for it
- * back before they have it.
+ * If it is becoming smaller already, it does not become larger by this. A buffer that loses room to
+ * others does not ask for it back at once, so that they get it.
  *
  * Context: as size_set().
  */
@@ -186,9 +187,11 @@ void grant_give(struct mm_grant *grant, u32 to, enum mm_given why)
 }
 
 /**
- * grant_grows() - tell the table whether a buffer can still grow: B2 waits for it
+ * grant_grows() - tell the table whether a buffer can still grow
  * @grant: of the socket
  * @on: whether it can
+ *
+ * pf_filter drops nothing for a full buffer (B2) that can still grow.
  *
  * Context: under grants_lock.
  */
@@ -209,7 +212,7 @@ void grant_grows(const struct mm_grant *grant, bool on)
 }
 
 /**
- * grant_refused() - a buffer that fills does not grow
+ * grant_refused() - note that a buffer that fills does not grow
  * @grant: of the socket
  * @why: reason to count
  *

@@ -2,10 +2,12 @@
 /*
  * The keeper looks after each grant: is it over, is it too large by now, and what does it not use?
  *
- * What is not used goes back. A grant that is over gives its socket its own size back, unless
- * somebody else has set it since, and lets the socket go. So does each when the module stops.
+ * What is not used goes back. When a grant is over, its socket gets its own size back, unless
+ * somebody else has set the size since. Then the socket is let go. When the module stops, all
+ * grants are over.
  *
- * Context: worker, unless said otherwise; what changes one grant, under its locks (walk.c).
+ * Context: worker, unless said otherwise. Functions that change a grant run under its locks
+ * (walk.c).
  */
 #include <linux/delay.h>
 #include <linux/sched/clock.h>
@@ -16,8 +18,8 @@
 #include "../common/compat/compat.h"
 #include "mm.h"
 
-#define UNUSED_FOR	(2 * HZ)
-#define STOP_TRIES	100
+#define UNUSED_FOR	(2 * HZ)	/* jiffies; what is not used for a whole period goes back */
+#define STOP_TRIES	100		/* a second in all for TCP sockets that are owned */
 #define STOP_APART_MS	10
 
 static bool stopping;
@@ -37,7 +39,7 @@ static int grant_why_over(const struct mm_grant *grant, const struct pflow_sock 
 	 */
 	if (size_locked_since(grant))
 		return grant->size <= size_settable() ? GIVEN_CHANGED : GIVEN_EXEMPT;
-	/* It may be used again, and what it accepts gets its size. */
+	/* A closed or listening socket may be used again. What it accepts inherits its size. */
 	if (!grant->udp && tcp_ended(sk))
 		return GIVEN_CLOSED;
 	if (stopping || (mm_knob(MM_KNOB_MODE) == MM_MODE_OBSERVE && grant->size != grant->own))
@@ -48,8 +50,8 @@ static int grant_why_over(const struct mm_grant *grant, const struct pflow_sock 
 }
 
 /*
- * Give back its own size. Of TCP not below what it holds and has promised: then the rest
- * follows as that drains, unless there is no time. Return: whether the grant is at its end.
+ * Give a socket its own size back. A TCP buffer stays at what it holds and has promised, and
+ * shrinks further as that drains, unless the module stops. Return: whether the grant is at its end.
  */
 static bool grant_restore(struct mm_grant *grant, enum mm_given why)
 {
@@ -60,14 +62,14 @@ static bool grant_restore(struct mm_grant *grant, enum mm_given why)
 static void grant_end(struct mm_grant *grant, enum mm_given why, bool *ended)
 {
 	lockdep_assert_held(&grants_lock);
-	/* A dead socket's size means nothing, another's choice is not ours to undo. */
+	/* The size of a dead socket means nothing. What somebody else set is not ours to undo. */
 	if (why != GIVEN_CHANGED && !pflow_sock_dead(grant->sk) && !grant_restore(grant, why))
 		return;
 	grant_forget(grant, why);
 	*ended = true;
 }
 
-/* What TCP used of its window: twice what it received in a round trip. */
+/* The buffer that TCP needs, in bytes: for twice what was received in a round trip. */
 static u32 grant_window_used(struct mm_grant *grant)
 {
 	const struct tcp_sock *tp = tcp_sk(grant->sk);
@@ -88,7 +90,7 @@ static u32 grant_window_used(struct mm_grant *grant)
 	return pflow_tcp_space(grant->sk, min_t(u64, window, PFLOW_SIZE_MOST));
 }
 
-/* The most that it needed in a period. Return: whether one has passed. */
+/* Note what a buffer needs. Return: whether a period has passed, and then the most of it. */
 static bool grant_roll_period(struct mm_grant *grant, u32 *most)
 {
 	u32 used = grant->udp ? pflow_rmem(grant->sk) :
@@ -103,7 +105,7 @@ static bool grant_roll_period(struct mm_grant *grant, u32 *most)
 	return true;
 }
 
-/* Look after one; of TCP under its socket's lock, too. */
+/* Look after one grant; if it is of TCP, under the socket's lock, too. */
 static void grant_attend(struct mm_grant *grant, void *data)
 {
 	bool *ended = data;
@@ -128,13 +130,13 @@ static void grant_attend(struct mm_grant *grant, void *data)
 	if (most < grant->size)
 		grant_give(grant, most, GIVEN_MEMORY);
 	rolled = grant_roll_period(grant, &needed);
-	/* Room did not help it. What waits stays. */
+	/* More room did not help it. What is queued stays. */
 	if (grant_stands(grant))
 		grant_give(grant, grant->own, GIVEN_STANDING);
 	if (!rolled)
 		goto out;
 	grant_give(grant, pflow_size_shrunk(grant->size, grant->own, needed), GIVEN_UNUSED);
-	/* It fills no more, and has nothing of ours. */
+	/* It does not fill any more, and has nothing of ours. */
 	if (grant->size == grant->own && needed <= grant->own / 4 && !grant->wanted) {
 		grant_forget(grant, GIVEN_UNUSED);
 		*ended = true;
@@ -150,7 +152,7 @@ static void grant_release(struct mm_grant *grant)
 }
 
 /**
- * grants_attend() - look after all
+ * grants_attend() - look after all grants
  *
  * Context: worker, may sleep.
  */
@@ -191,7 +193,7 @@ static void grants_abandon(void)
 /**
  * grants_restore() - restore every buffer, and end all grants
  *
- * A TCP socket that is owned all the time for a second is restored without its lock.
+ * If a TCP socket is owned for a whole second, it is restored without its lock.
  *
  * Context: process, may sleep; no hook is attached, and the keeper does not run.
  */

@@ -2,21 +2,20 @@
 /*
  * Grants: the sockets whose buffer fills, from when that is found to when it is over.
  *
- * A grant begins when a buffer is found fuller than its threshold, and ends when the
- * socket goes, when somebody else sets its size, or when it was not used for a while. It
- * holds its socket, so that what was changed can be restored. An address alone would not do: kept
- * past the read-side section in which it was found, it may be another socket's tomorrow, and the
- * probe of a release can be missed. A held socket that was closed keeps its namespace and what is
- * queued. So pf_common tells of each release that it probes, which wakes the keeper. Besides, the
- * keeper looks ten times a second whether a socket is dead. When a grant takes its
- * reference, the caller is under RCU or holds the socket's lock. If the last reference is already
- * gone, no grant begins.
+ * A grant begins when a buffer is found fuller than its threshold. It ends when the socket goes,
+ * when somebody else sets its size, or when it was not used for a while. The packet path begins
+ * grants (grow.c), and the keeper ends them (attend.c). What they have is in the account
+ * (account.c). All this is done under one raw lock. It is taken when a size changes, which is a few
+ * times in a burst, and once a jiffy for a buffer that fills and cannot grow.
  *
- * The packet path begins grants (grow.c), the keeper ends them (attend.c). What they have is in
- * the account (account.c). Both work under one raw lock, taken where a size changes (a few times
- * in a burst) and, for one that fills and cannot grow, once a jiffy.
+ * A grant holds its socket, so that what was changed can be restored. The address alone would not
+ * do: it may be another socket's later, and a probe can miss a release. When a grant takes its
+ * reference, the caller is under RCU or holds the socket's lock. If the last reference is gone by
+ * then, no grant begins. A held socket that was closed keeps its namespace and what is queued. So
+ * pf_common tells of each release, which wakes the keeper. Besides, the keeper looks ten times a
+ * second whether a socket is dead.
  *
- * Grants come from a pool that the keeper refills: nothing is allocated where packets are
+ * Grants come from a pool that the keeper refills. So nothing is allocated where packets are
  * received.
  */
 #include <linux/rculist.h>
@@ -27,7 +26,7 @@
 DEFINE_RAW_SPINLOCK(grants_lock);
 struct hlist_head grants[GRANT_CHAINS];
 
-/* All under the lock. */
+/* Both under grants_lock. */
 static HLIST_HEAD(pool);
 static unsigned int pool_size;
 
@@ -75,7 +74,7 @@ bool grants_any(void)
 }
 
 /**
- * grant_begin() - a socket has a grant from now on
+ * grant_begin() - begin a socket's grant
  * @sk: it; the caller has it under RCU or its lock
  * @entry: its entry in the table
  *

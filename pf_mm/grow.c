@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Growth: who fills grows at once, in the packet path, if there is budget left.
+ * Growth: a buffer that fills grows at once, in the packet path, if there is budget left.
  *
- * If not, the keeper is woken to take back what less important receivers do not use (room.c).
- * A socket that fills and has no grant yet gets one. Each is looked at with the lock once a jiffy
- * at most while it cannot grow.
+ * If there is none left, the keeper is woken. It takes back what less important receivers do not
+ * use (room.c). A socket that fills and has no grant yet gets one. While a buffer cannot grow, it
+ * is looked at under the lock once a jiffy at most.
  *
  * Context: the hooks', any but NMI; RCU read side.
  */
@@ -14,27 +14,27 @@
 
 #include "mm.h"
 
-#define AT_LIMIT_FOR	max(HZ / 10, 1)	/* who can have no more is not looked at again so soon */
+#define AT_LIMIT_FOR	max(HZ / 10, 1)	/* jiffies; a buffer at its limit is let alone so long */
 
 static struct mm_grant *grant_begin_from_pool(struct sock *sk, const struct pflow_sock *entry)
 {
 	struct mm_grant *grant = grant_begin(sk, entry);
 
 	lockdep_assert_held(&grants_lock);
-	/* Once: where there is no memory to be had it tries again by itself. */
+	/* It is woken once; if it finds no memory it tries again by itself. */
 	if (grant)
 		keeper_wake(grants_pooled() == POOL_LOW);
 	return grant;
 }
 
-/* A window that the program holds well below the buffer is its own wish. */
+/* Does the program itself keep the window well below the buffer? */
 static bool grant_is_clamped(const struct mm_grant *grant)
 {
 	return !grant->udp && tcp_sk(grant->sk)->window_clamp <
 			      tcp_win_from_space(grant->sk, grant->goal) / 2;
 }
 
-/* Of a TCP socket under its lock, too. */
+/* Let a buffer grow, or note why it does not. Of a TCP socket, under its lock, too. */
 static void grant_grow(struct mm_grant *grant, const struct pflow_sock *entry)
 {
 	struct sock *sk = grant->sk;
@@ -45,7 +45,7 @@ static void grant_grow(struct mm_grant *grant, const struct pflow_sock *entry)
 	if (READ_ONCE(grant->closing) || grant->wanted)
 		return;
 	if (READ_ONCE(sk->sk_rcvbuf) != grant->size) {
-		keeper_wake(true);	/* somebody else set it: not ours any more */
+		keeper_wake(true);	/* somebody else set it, so the grant is over */
 		return;
 	}
 	WRITE_ONCE(grant->rank, READ_ONCE(entry->rank));
@@ -57,7 +57,7 @@ static void grant_grow(struct mm_grant *grant, const struct pflow_sock *entry)
 		}
 		return;
 	}
-	/* What it was to lose and has not lost yet it may keep. */
+	/* It was to become smaller, and has not become so yet. It may keep that now. */
 	if (grant->goal < grant->size && grant->size <= most) {
 		grant_resize(grant, grant->size);
 		return;
@@ -93,14 +93,14 @@ static bool udp_buffer_fills(const struct mm_grant *grant, const struct sock *sk
 }
 
 /*
- * TCP lets its peer send less than its buffer, so the window fills, and not the buffer. There are
- * two signs that the window is too small:
+ * TCP lets its peer send less than its buffer would hold. So the window fills, and not the buffer.
+ * Two signs tell that the window is too small:
  *
- *  - Little is left of it: the peer had to stop, or soon will.
- *  - Autotuning would make it larger if it might. It wants twice what is received in a round trip,
- *    which is measured since rcvq_space.seq.
+ *  - Little is left of it. The peer had to stop, or soon will.
+ *  - Autotuning would make it larger if it might. It wants twice what is received in a round trip.
+ *    That is what was read since rcvq_space.seq.
  *
- * Where the window has not opened as far as the buffer would let it, the buffer is not the reason.
+ * If the window has not opened as far as the buffer would let it, the buffer is not the reason.
  */
 static bool tcp_buffer_fills(const struct mm_grant *grant, const struct sock *sk)
 {
@@ -115,14 +115,14 @@ static bool tcp_buffer_fills(const struct mm_grant *grant, const struct sock *sk
 	       window - left > pflow_size_threshold(window, 0, 0);
 }
 
-/* Counts what was queued, too. */
+/* Does a buffer fill? What was queued is counted here, too. */
 static bool buffer_fills(struct mm_grant *grant, const struct sock *sk, unsigned int packets)
 {
-	/* Who had no room for a packet fills, whatever is in it. */
+	/* A buffer that had no room for a packet fills, whatever is in it. */
 	if (!packets)
 		return true;
 	if (sk->sk_protocol == IPPROTO_UDP) {
-		/* From 6.18 what is told of here is still counted as on its way, too. */
+		/* From 6.18 on this packet itself still counts as on its way. */
 		u32 used = atomic_read(&sk->sk_rmem_alloc);
 
 		if (grant)
@@ -136,7 +136,7 @@ static bool buffer_fills(struct mm_grant *grant, const struct sock *sk, unsigned
 	return true;
 }
 
-/* A grant is made where there is none. */
+/* Let a buffer grow under the lock. If it has no grant, one begins. */
 static void buffer_grow(struct sock *sk, const struct mm_grant *grant)
 {
 	const struct pflow_sock *entry = pflow_sock_find(sk);
@@ -144,12 +144,12 @@ static void buffer_grow(struct sock *sk, const struct mm_grant *grant)
 	unsigned long irq;
 
 	/*
-	 * In the table are sockets of processes. A socket of the kernel's does not hold its
-	 * namespace and must not outlive it, so we may not hold that socket.
+	 * The table has sockets of processes only. A socket of the kernel itself does not hold its
+	 * namespace, and must not outlive it. So a grant must not hold such a socket.
 	 */
 	if (!entry || !sk->sk_net_refcnt || mm_exempt(READ_ONCE(inet_sk(sk)->inet_num)))
 		return;
-	/* The lock would be all CPUs' for each packet of each socket that fills. */
+	/* Otherwise all CPUs would take the lock for each packet of each socket that fills. */
 	if (!grant && !grants_pooled()) {
 		this_cpu_inc(grants_not_pooled);
 		return;
@@ -162,13 +162,13 @@ static void buffer_grow(struct sock *sk, const struct mm_grant *grant)
 }
 
 /**
- * grant_fills() - a socket's buffer may be over its threshold
- * @sk: UDP or TCP, or a raw socket that bears the number of UDP; the caller has it under
- *	RCU, of TCP its lock
- * @packets: how many that were queued this one stands for; 0: it was refused
+ * grant_fills() - look whether a socket's buffer is over its threshold, and let it grow then
+ * @sk: UDP or TCP, or a raw socket that has the number of UDP; the caller has it under RCU, and
+ *	holds the lock of a TCP socket
+ * @packets: how many queued packets this one stands for; 0: this one was refused
  *
- * Under overload this is passed by each packet, and what it takes is taken from who
- * receives: so a grant is looked for first, which mostly says that nothing is to be done.
+ * Under overload each packet comes here, and the time for that is taken from the receivers. So the
+ * grant is looked up first, as it mostly tells that nothing is to be done.
  *
  * Context: any but NMI.
  */

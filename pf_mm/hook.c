@@ -2,21 +2,21 @@
 /*
  * The hooks: where a socket's buffer is seen to fill.
  *
- * UDP: a tracepoint that sock_def_readable() passes with the packet just queued. Before 6.3
- * there is no such tracepoint. A probe on the function that queues a UDP packet takes its place.
- * It runs before that function checks for room. ftrace calls it, or else a kprobe. They are
- * always there, as growth has to come before the first overflow: a load and a comparison, behind
- * a patched call. Whoever is full already queues nothing, so a second tracepoint tells of what
- * is dropped; it costs nothing while nobody drops.
+ * UDP: sock_def_readable() has a tracepoint, which is passed when the packet has just been queued.
+ * Before 6.3 there is no such tracepoint, so the function that queues a UDP packet is looked into
+ * instead, before it checks for room. ftrace calls us there, or else a kprobe does. These hooks
+ * are always there, since a buffer has to grow before it first overflows. At rest they cost a load
+ * and a comparison, behind a patched call. A socket that is full queues nothing. So a second
+ * tracepoint tells of packets that are dropped. It costs nothing while none is.
  *
- * TCP: a tracepoint that a receive call passes with the socket's lock held, once for each
- * piece it copies. A sender whose window is shut sends nothing, so nothing is lost by
- * waiting until the receiver comes.
+ * TCP: a receive call passes a tracepoint with the socket's lock held, once for each piece that it
+ * copies. A sender whose window is shut sends nothing, so nothing is lost by waiting until the
+ * receiver comes.
  *
- * Context: of UDP softirq, or process with softirqs off; of TCP process or softirq.
- * Preemption may be on (tracepoints of newer kernels, ftrace, and softirqs of real-time ones),
- * and nothing here relies on it. The socket cannot go while they run, but may be on its way: UDP
- * is looked up under RCU alone.
+ * Context: UDP: softirq, or process with softirqs off. TCP: process or softirq. Preemption may be
+ * on (in tracepoints of newer kernels, in ftrace, and in softirqs of real-time kernels), and
+ * nothing here relies on its being off. The socket does not go while a hook runs, but its last
+ * reference may be gone already, as UDP is looked up under RCU alone.
  */
 #include <linux/in.h>
 #include <linux/kprobes.h>
@@ -27,34 +27,37 @@
 #include "../common/sample.h"
 #include "mm.h"
 
-#define MANY	16	/* packets that wait */
+#define MANY	16	/* packets; if so many wait, one in PFLOW_SAMPLE_EVERY is looked at */
 
 static DEFINE_PER_CPU(u32, queued);
 static DEFINE_PER_CPU(u32, refused);
 
-/* Whether it is a UDP socket at all (a raw one may carry the number) the table knows. */
+/* A raw socket may have the number of UDP. The table tells them apart, later. */
 static __always_inline bool sock_may_grow(const struct sock *sk)
 {
 	return sk->sk_protocol == IPPROTO_UDP && !size_locked(sk);
 }
 
-/* No threshold is below a quarter. */
+/* Is more than a quarter full? No threshold is below that. */
 static __always_inline bool sock_may_fill(const struct sock *sk)
 {
 	return (u32)atomic_read(&sk->sk_rmem_alloc) > (u32)READ_ONCE(sk->sk_rcvbuf) / 4;
 }
 
-/* Where many packets wait, one in a few is looked at. Returned is for how many this one stands. */
+/*
+ * If many packets wait, one in a few is looked at. Return: how many packets this one stands for, or
+ * 0 if it is not to be looked at.
+ */
 static __always_inline unsigned int hook_stands_for(const struct sock *sk)
 {
-	/* Others, which may bear the number of UDP, have no second queue. */
+	/* Sockets of other types may have the number of UDP, and have no second queue. */
 	if (sk->sk_type != SOCK_DGRAM || (sk->sk_family != AF_INET && sk->sk_family != AF_INET6) ||
 	    READ_ONCE(sk->sk_receive_queue.qlen) + READ_ONCE(udp_sk(sk)->reader_queue.qlen) < MANY)
 		return 1;
 	return pflow_sample_takes(&queued) ? PFLOW_SAMPLE_EVERY : 0;
 }
 
-/* The tracepoint promises not to change the socket; growing is our business. */
+/* The tracepoint's socket is const, since it changes nothing. We do: its size. */
 static void on_data_ready(void *unused, const struct sock *sk)
 {
 	unsigned int packets;
@@ -71,7 +74,7 @@ static __always_inline bool sock_is_full(const struct sock *sk)
 	return atomic_read(&sk->sk_rmem_alloc) > READ_ONCE(sk->sk_rcvbuf);
 }
 
-/* What finds the buffer full will be refused, unless it grows now. */
+/* A packet that finds the buffer full will be refused, unless the buffer grows now. */
 static __always_inline void hook_look_before(struct sock *sk)
 {
 	if (sock_may_fill(sk) && sock_may_grow(sk))
@@ -85,7 +88,7 @@ static int on_enqueue(struct kprobe *kp, struct pt_regs *regs)
 	return 0;
 }
 
-/* The same. Nothing that it does queues a packet before it returns, so it cannot recur. */
+/* The same, called by ftrace. Nothing that it does queues a packet, so it cannot recur. */
 static void notrace on_enqueue_hot(unsigned long ip, unsigned long parent_ip,
 				   struct ftrace_ops *ops, struct ftrace_regs *fregs)
 {
@@ -93,8 +96,8 @@ static void notrace on_enqueue_hot(unsigned long ip, unsigned long parent_ip,
 }
 
 /*
- * From 6.18 on a packet that does not fit is refused, however little there is before it. One in a
- * few is looked at: mostly nothing can be done for them, and each look takes time from receivers.
+ * A packet is refused for want of room. From 6.18 on that happens however little waits before it.
+ * One in a few is looked at: mostly nothing can be done, and each look takes time from receivers.
  */
 static void on_full(PFLOW_UDP_FAIL_ARGS)
 {
@@ -102,7 +105,7 @@ static void on_full(PFLOW_UDP_FAIL_ARGS)
 		grant_fills(sk, 0);
 }
 
-/* Autotuning raises the size by itself up to its limit, if it is on. */
+/* Up to its limit autotuning, if it is on, raises the size by itself. */
 static void on_tcp_read(void *unused, struct sock *sk)
 {
 	const struct net *net = sock_net(sk);
@@ -121,7 +124,7 @@ static struct pflow_trace tcp_read = { "tcp_rcv_space_adjust", on_tcp_read,
 static struct pflow_trace * const traces[] = { &data_ready, &full, &tcp_read };
 
 static struct pflow_probe rows[] = {
-	/* Only where there is no tracepoint for it. */
+	/* It is used only if the kernel has no tracepoint there. */
 	{ "__udp_enqueue_schedule_skb", on_enqueue, PFLOW_PROBE_ALWAYS, true,
 	  "no UDP buffer that fills can be found", on_enqueue_hot },
 };

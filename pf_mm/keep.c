@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * The keeper: takes back what is not used, and makes room for who waits for it.
+ * The keeper takes back what is not used, and makes room for receivers that wait for it.
  *
- * A worker that runs ten times a second while there is a grant, and at once when a
- * socket waits for budget or is being closed. It alone ends grants. It is unbound and of high
- * priority, as the CPU that is flooded is the last one on which it would get to run. It
- * never waits for memory.
+ * It is a worker. It runs ten times a second while there is a grant, and at once when a socket
+ * waits for budget or is being closed. It alone ends grants. It is bound to no CPU and of high
+ * priority, since on the CPU that is flooded it would hardly get to run. It never waits for memory.
  *
  * Context: worker, except where said otherwise.
  */
@@ -13,7 +12,7 @@
 
 #include "mm.h"
 
-#define PERIOD		(HZ / 10)
+#define PERIOD		(HZ / 10)	/* jiffies between two rounds */
 
 static void keeper_round(struct work_struct *work);
 static DECLARE_DELAYED_WORK(keeper_work, keeper_round);
@@ -26,7 +25,7 @@ static void keeper_round(struct work_struct *work)
 	room_survey();
 	room_relieve();
 	room_tell_table();
-	/* What is given back is the sooner free the less memory there is: it waits for none. */
+	/* It must not wait for memory: the less there is, the sooner buffers have to give back. */
 	if (!grants_refill(GFP_NOWAIT) || grants_any())
 		keeper_wake(false);
 }
@@ -46,10 +45,10 @@ void keeper_wake(bool now)
 }
 
 /**
- * grant_closes() - a socket is about to be closed
+ * grant_closes() - have the grant end of a socket that is about to be closed
  * @sk: any; the caller holds it
  *
- * The keeper is there: pf_common tells nobody who is not started, or no longer.
+ * The keeper is there, since pf_common tells only modules that are started.
  *
  * Context: RCU read side; any but NMI.
  */
@@ -60,13 +59,13 @@ void grant_closes(const struct sock *sk)
 	if (!grant)
 		return;
 	WRITE_ONCE(grant->closing, true);
-	/* Who has nothing of ours has time; many may be closed at once. */
+	/* If it has nothing of ours there is time. Many sockets may be closed at once. */
 	if (READ_ONCE(grant->size) != grant->own)
 		keeper_wake(true);
 }
 
 /**
- * keeper_setup() - have it ready
+ * keeper_setup() - make the keeper's queue
  *
  * Context: process, may sleep. Return: 0 or -ENOMEM.
  */

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * The knobs of pf_mm.
+ * The knobs of pf_mm: their table, which pf_common reads and writes by name.
  *
  * Context: process for writers; a value is read with READ_ONCE(), anywhere.
  */
@@ -10,7 +10,7 @@
 
 #include "mm.h"
 
-#define MEMORY_PART	32	/* of the memory that auto allows */
+#define MEMORY_PART	32	/* budget=auto is one part in so many of all memory */
 #define BUDGET_AUTO	UINT_MAX
 #define BUDGET_MOST	1073741824u	/* KiB */
 

@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
  * pf_mm: a socket buffer that fills grows by the priority of its receiver, inside a
- * budget, and what is not used goes back (PacketFlow mm, section 3.3).
+ * budget, and what is not used goes back (PacketFlow mm, the paper's section 3.3).
+ *
+ * hook.c sees that a buffer fills, grow.c lets it grow, and keep.c takes back what is not used.
+ * mm.h tells the parts in between. Here is loading, unloading and the switch.
  *
  * Context: process: loading, unloading and the switch.
  */
@@ -30,7 +33,7 @@ grants:
 	return err;
 }
 
-/* When the hooks are gone no buffer grows, and nobody is told of closes; all are restored. */
+/* The hooks go first, so no buffer grows any more. Then all buffers are restored. */
 static void mm_stop(void)
 {
 	hook_teardown();

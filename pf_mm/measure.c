@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
  * What is measured of a buffer: how fast it is sent to and emptied, how full it was and since
- * when; and how long relief takes. The threshold at which it has to grow follows from these.
+ * when, and how long it takes to get more room (relief). The threshold at which it has to grow
+ * follows from these.
  *
- * For UDP packets are counted, and the clock is read once for many. What a receiver takes is what
- * arrived in an interval, less what more waits at its end. What TCP's receiver takes the keeper
- * measures (attend.c).
+ * Packets to UDP sockets are counted, and the clock is read once for many. A receiver took what
+ * arrived in an interval, less what more waits at the end than at the beginning. What a receiver of
+ * TCP takes is measured by the keeper (attend.c).
  *
  * Context: the packet path, where packets of one socket may come on several CPUs at once, and the
  * keeper.
@@ -18,10 +19,10 @@
 
 #define COUNTED		16	/* packets at a time, so that clocks are read seldom */
 #define STALE_NS	(100 * NSEC_PER_MSEC)	/* packets further apart are no burst */
-#define DRAINED		3	/* less than a third of its size waits */
+#define DRAINED		3	/* a buffer has drained if less than a third of it is full */
 #define STRETCH_NS	(20 * NSEC_PER_MSEC)	/* in which a drain is measured */
 
-u32 grants_relief_us;	/* the m of paper 004 */
+u32 grants_relief_us;	/* mean time until a buffer has more room; the m of paper 004 */
 
 /**
  * grant_set_threshold() - how full may a buffer be before it has to grow?
@@ -36,10 +37,10 @@ void grant_set_threshold(struct mm_grant *grant)
 }
 
 /**
- * grant_note_relieved() - a buffer gets the room that it needs
+ * grant_note_relieved() - note that a buffer gets the room that it needs
  * @grant: of the socket
  *
- * Mostly at once. Who has to wait for the keeper has @wanted since @wanted_ns.
+ * Mostly it gets that at once. If it had to wait for the keeper, @wanted is set since @wanted_ns.
  *
  * Context: under grants_lock.
  */
@@ -57,7 +58,7 @@ void grant_note_relieved(struct mm_grant *grant)
 	WRITE_ONCE(grant->wanted, 0);
 }
 
-/* The mean of what waits; lengths are read while others change them. */
+/* Mean size of a packet that waits. Lengths are read while others change them. */
 static u32 sock_mean_truesize(const struct sock *sk, u32 used)
 {
 	u32 deficit = pflow_udp_deficit(sk);
@@ -67,7 +68,7 @@ static u32 sock_mean_truesize(const struct sock *sk, u32 used)
 	return (used > deficit ? used - deficit : 0) / max(packets, 1U);
 }
 
-/* How fast it is sent to, by what arrived, and how fast it is emptied, by what is missing. */
+/* Measure how fast a buffer is sent to, by what arrived, and how fast it is emptied. */
 static void grant_measure(struct mm_grant *grant, u32 used)
 {
 	u64 now = local_clock();
@@ -109,8 +110,8 @@ static void grant_measure(struct mm_grant *grant, u32 used)
  * @grant: of the socket
  * @used: bytes
  *
- * The hooks pass what fills more than a quarter. So a burst is seen here on its way up, between
- * that and a third, whenever the keeper looks.
+ * The hooks come here once a buffer is fuller than a quarter. So a burst on its way up is seen here
+ * before the buffer is a third full, and counts as drained, even if the keeper did not look lately.
  *
  * Context: any.
  */
@@ -128,8 +129,8 @@ void grant_note_used(struct mm_grant *grant, u32 used)
  * grant_stands() - has a UDP buffer not drained for longer than a burst lasts?
  * @grant: of the socket
  *
- * Good queue absorbs a burst and drains; bad queue stands, and room only makes what is read from
- * it old (as CoDel tells them apart, RFC 8289).
+ * A good queue absorbs a burst and drains. A bad queue stands, and with more room its packets are
+ * only older when they are read (CoDel tells them apart so, RFC 8289).
  *
  * Context: any. Return: whether it has.
  */
@@ -153,7 +154,7 @@ void grant_count(struct mm_grant *grant, u32 used, unsigned int packets)
 {
 	grant_note_used(grant, used);
 	WRITE_ONCE(grant->packets, READ_ONCE(grant->packets) + packets);
-	/* Whoever finds another CPU at it loses nothing by going on. */
+	/* If another CPU is measuring, nothing is lost by going on. */
 	if (READ_ONCE(grant->packets) < COUNTED || !raw_spin_trylock(&grant->counting))
 		return;
 	grant_measure(grant, used);

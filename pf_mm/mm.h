@@ -1,7 +1,11 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * What the files of pf_mm share: the hook finds sockets whose buffer fills, a grant
- * remembers what such a socket was given, and the keeper takes back what it does not use.
+ * What the files of pf_mm share.
+ *
+ * The hook (hook.c) finds a socket whose buffer fills. A grant (grant.c) remembers what this socket
+ * was given. The buffer grows at once (grow.c, size.c) if the account (account.c) has budget left.
+ * The keeper (keep.c) takes back what is not used (attend.c) and makes room for those that wait
+ * (room.c).
  */
 #ifndef _PFLOW_MM_H
 #define _PFLOW_MM_H
@@ -73,39 +77,39 @@ enum mm_refusal {
  * struct mm_grant - a socket whose buffer fills, and what it was given
  * @node: in the table of grants
  * @sk: the socket, held
- * @udp: or TCP
+ * @udp: it is a UDP socket; if not, a TCP socket
  * @closing: it is being closed
- * @locked: the program had set its size before: override_locked
+ * @locked: the program had set its size before the grant (override_locked)
  * @observed: it would have grown, but for mode=observe
- * @stuck: it cannot grow for another reason than the budget, or so it was when last tried
+ * @stuck: when it last tried, it could not grow for another reason than the budget
  * @rank: of its receiver, when last looked at
  * @user: whose it was when the grant began, grant_user()
  * @own: its size without us, bytes
  * @size: its size as we left it
- * @goal: the size that it is to have; of TCP what is promised may still need more
- * @threshold: how full it is when it has to grow
+ * @goal: the size that it is to have; what TCP has promised may need more for a while
+ * @threshold: bytes; fuller than that, it has to grow
  * @wanted: the size that it waits for, 0 if for none
- * @wanted_ns: since then
+ * @wanted_ns: local_clock() since which it waits
  * @retry: jiffies before which it is not tried again
  * @peak: the most that waited in it, of this period
  * @rolled: jiffies at which this period began
- * @drained: of UDP, jiffies when it last was less than a third full, or this grant began
+ * @drained: UDP: jiffies when it last was less than a third full, or when this grant began
  * @counting: guards what follows
  * @packets: counted since @counted_ns
- * @counted_ns: local_clock()
+ * @counted_ns: local_clock() of the last measurement
  * @rate: bytes per millisecond that arrive
  * @stretch_ns: local_clock() since which its drain is measured
  * @stretch_used: what waited in it then
- * @arrived: bytes since
+ * @arrived: bytes that arrived since
  * @drain: bytes per millisecond that its receiver takes
  * @drain_known: that was measured
- * @copied: of TCP, what was received up to the keeper's last look
+ * @copied: TCP: copied_seq at the keeper's last look
  * @copied_ns: when that was
  * @rcu: readers may hold it for a grace period
  *
- * Changed under grants_lock but for the peaks and what @counting guards. A socket's
- * size is changed under it too, of TCP sockets under the socket's lock besides, which is
- * taken first.
+ * All is changed under grants_lock, except the peaks and what @counting guards. A socket's size is
+ * changed under it, too. The size of a TCP socket is changed under the socket's lock besides, which
+ * is taken first.
  */
 struct mm_grant {
 	struct hlist_node node;
@@ -151,8 +155,8 @@ struct mm_grant {
  * @peak: the most that it has been
  * @grown: steps by which buffers grew
  * @observed: buffers that mode=enforce would have let grow
- * @given: times that a buffer lost space it had been given, by reason
- * @refused: times that a buffer that fills could not grow, by reason
+ * @given: how often a buffer lost space that it had been given, by reason
+ * @refused: how often a buffer that fills could not grow, by reason
  */
 struct grant_counts {
 	unsigned int number;
@@ -164,7 +168,7 @@ struct grant_counts {
 	u64 refused[REFUSALS];
 };
 
-/* Of TCP: there is no peer, so nothing comes, whatever was promised. */
+/* Has a TCP socket no peer? Then nothing comes, whatever was promised. */
 static inline bool tcp_ended(const struct sock *sk)
 {
 	return (1 << inet_sk_state_load(sk)) & (TCPF_CLOSE | TCPF_LISTEN);
@@ -198,7 +202,7 @@ void grant_note_relieved(struct mm_grant *grant);
 extern struct grant_counts grant_counts;	/* changed under grants_lock */
 DECLARE_PER_CPU(unsigned long, grants_not_pooled);
 
-#define GRANT_USERS	256
+#define GRANT_USERS	256	/* places of the hash of users; a u8 is enough for one */
 
 void grants_users_setup(void);
 u8 grant_user(const struct sock *sk, const struct pflow_sock *entry);
@@ -214,9 +218,9 @@ void grant_grows(const struct mm_grant *grant, bool on);
 void grant_refused(struct mm_grant *grant, enum mm_refusal why);
 
 /* grant.c */
-#define GRANT_CHAINS	1024
-#define POOL_FULL	64
-#define POOL_LOW	32
+#define GRANT_CHAINS	1024	/* of the hash of grants */
+#define POOL_FULL	64	/* grants; the keeper fills the pool up to that */
+#define POOL_LOW	32	/* grants; the keeper is woken when so few are left */
 
 extern raw_spinlock_t grants_lock;
 extern struct hlist_head grants[GRANT_CHAINS];

@@ -1,5 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/* Policy of pf_mm; see policy.h. */
+/*
+ * Policy of pf_mm, as plain arithmetic: how large a buffer may become by its owner's rank, how full
+ * it may be before it grows, by how much it grows and shrinks, and two means. See policy.h.
+ *
+ * Context: any; nothing here sleeps, allocates or locks.
+ */
 #include "policy.h"
 
 #define LEVELS_NICE0	20	/* 140 - prio of nice 0 */
@@ -17,8 +22,8 @@ static u64 relief_arrivals(u32 rate, u32 relief_us)
 
 /**
  * pflow_size_most() - how large a receiver's buffer may be (SBmax)
- * @default_size: of a receiver of nice 0, bytes
- * @scale: percent of that, for receivers that are known to need more
+ * @default_size: that of a receiver of nice 0, bytes
+ * @scale: percent of that; for machines whose receivers are known to need more
  * @rank: of the receiver, pflow_rank()
  *
  * default_size x (140 - prio) / 20 (paper 002, section 4.6). Real-time and deadline
@@ -53,9 +58,9 @@ u32 pflow_size_in_time(u32 most, u32 drain, unsigned int max_delay)
  * @rate: bytes per millisecond that arrive, by a fast filter
  * @relief_us: how long it takes until it has grown, by a slow filter
  *
- * ov_thresh = min(2L/3, L - lambda x m) (paper 004, section 6.2), where relief is room
- * and not a push to the process. Never below a quarter: whatever arrives faster than that
- * has to be met by larger steps, see pflow_size_grown().
+ * ov_thresh = min(2L/3, L - lambda x m) (paper 004, section 6.2). There relief is a push to the
+ * process, and here it is more room. The threshold is never below a quarter. If packets arrive
+ * faster than that allows for, larger steps meet them, see pflow_size_grown().
  *
  * Context: any. Return: bytes, a quarter to two thirds of @size.
  */
@@ -71,13 +76,14 @@ u32 pflow_size_threshold(u32 size, u32 rate, u32 relief_us)
 /**
  * pflow_size_grown() - the next size of a buffer that fills
  * @size: now, bytes
- * @most: bytes
+ * @most: the size that it may have, bytes
  * @rate: as for pflow_size_threshold()
  * @relief_us: as for pflow_size_threshold()
  *
- * Doubled, so that one burst needs few steps, or as much as two reliefs take.
+ * It is doubled, so that one burst needs few steps. If more than that arrives in the time of two
+ * reliefs, it grows by so much.
  *
- * Context: any. Return: bytes, @size..@most; @size where that is the greater.
+ * Context: any. Return: bytes, @size..@most, and @size if that is more than @most.
  */
 u32 pflow_size_grown(u32 size, u32 most, u32 rate, u32 relief_us)
 {
@@ -95,9 +101,8 @@ u32 pflow_size_grown(u32 size, u32 most, u32 rate, u32 relief_us)
  * @own: what it was without us, bytes
  * @used: the most that waited in it for a while, bytes
  *
- * A buffer of which less than a third was used becomes twice as large as that: its
- * threshold then lies above what was used, so that the same load does not make it grow
- * again.
+ * If less than a third of a buffer was used, it becomes twice as large as what was used. Its
+ * threshold is above what was used then. So the same load does not make it grow again.
  *
  * Context: any. Return: bytes, @own..@size.
  */

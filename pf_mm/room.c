@@ -1,22 +1,24 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Room: where the budget is spent, the keeper makes room for who waits for it, by taking back
- * from who is less important.
+ * Room: when the budget is spent, the keeper makes room for buffers that wait for it. It takes that
+ * back from less important ones.
  *
- * It first looks once at all: what each rank could give, and who waits. Then those who wait are
- * served, the most important first. They get what is free, then what less important ones do not
- * use, then what UDP buffers of less important ones do use. Nobody takes from an equal, so nothing
- * swings between two. In the end the table is told who can still grow.
+ * It first looks at all grants once: what could each rank give, and which buffers wait? Then those
+ * that wait are served, the most important first. They get what is free, then what less important
+ * ones do not use, then what UDP buffers of less important ones do use. None takes from an equal,
+ * so nothing swings between two. There is one exception: an equal whose user has more than half of
+ * the budget gives back what is beyond the half. In the end the table is told which buffers can
+ * still grow.
  *
- * Context: worker, may sleep; what changes one grant, under its locks (walk.c).
+ * Context: worker, may sleep. Functions that change a grant run under its locks (walk.c).
  */
 #include "mm.h"
 
-#define SERVED		32	/* in a round, of those who wait for what others have */
+#define SERVED		32	/* grants in a round for which others had to give something back */
 
 /*
- * What can be taken back. Of UDP also what is used, and at once: what is queued stays, and
- * the next packets find no room. Of TCP that takes as long as its window.
+ * What can be taken back. From UDP what is used can be taken as well, and at once: what is queued
+ * stays, and the next packets find no room. From TCP that takes until its window is used up.
  */
 enum take {
 	TAKE_UNUSED,
@@ -35,7 +37,7 @@ static u64 to_take[TAKES][PFLOW_RANKS];
 static bool waiting[PFLOW_RANKS];
 static int greedy;	/* the user who has more than half, or -1 */
 
-/* Of whom this is asked may be changing; what it gives is looked at again under the locks. */
+/* Bytes that a grant does not use. It may be changing, so the locks' holder asks again. */
 static u32 grant_unused(const struct mm_grant *grant)
 {
 	return pflow_size_unused(READ_ONCE(grant->size), grant->own, size_used(grant));
@@ -44,7 +46,7 @@ static u32 grant_unused(const struct mm_grant *grant)
 static u32 grant_takeable(const struct mm_grant *grant, enum take take)
 {
 	u32 spare = grant_unused(grant);
-	/* Read later, it is not less: the keeper alone makes it smaller. */
+	/* The size read now is not less than above: only the keeper makes it smaller. */
 	u32 beyond = READ_ONCE(grant->size) - grant->own;
 
 	if (take == TAKE_UNUSED)
@@ -77,7 +79,7 @@ static s64 user_excess(u8 user)
 }
 
 /**
- * room_survey() - one look at all: what can be had from whom, and who waits
+ * room_survey() - look at all grants once: what can be had from each rank, and which ranks wait
  *
  * Context: worker, may sleep.
  */
@@ -111,7 +113,7 @@ static void grant_take_back(struct mm_grant *grant, void *data)
 		grant_give(grant, grant->size - min_t(u64, has, taking->missing), GIVEN_RECLAIMED);
 }
 
-/* Return: whether so much of the budget is left now. */
+/* Take back from one rank. Return: whether as much as is wanted is left of the budget now. */
 static bool room_take_from(unsigned int rank, enum take take, s64 wanted)
 {
 	struct taking taking = { .take = take };
@@ -129,12 +131,12 @@ static bool room_take_from(unsigned int rank, enum take take, s64 wanted)
 		taking.missing = wanted - has;
 		grant_with_socket(grant, grant_take_back, &taking);
 	}
-	/* Whatever came of it, nobody of this rank is asked again before the next look. */
+	/* Whatever came of it, this rank is not asked again before the next survey. */
 	to_take[take][rank] = 0;
 	return budget_left() >= wanted;
 }
 
-/* Take back from who is less important, the least important first. */
+/* Take back from ranks below this one, the least important first. */
 static bool room_take_below(unsigned int below, enum take take, s64 wanted)
 {
 	unsigned int rank;
@@ -161,7 +163,7 @@ static u32 grant_least_step(const struct mm_grant *grant)
 	return grant->size / 8;
 }
 
-/* As much as there is of what it waits for. */
+/* Give a buffer what it waits for, or as much of that as there is. */
 static void grant_relieve(struct mm_grant *grant, void *data)
 {
 	u32 most = size_most(grant, grant->rank);
@@ -185,7 +187,7 @@ static void grant_relieve(struct mm_grant *grant, void *data)
 	}
 }
 
-/* Take back from equals whose user has more than half, as far as that goes beyond it. */
+/* Take back from equals whose user has more than half of the budget, what is beyond that. */
 static void room_take_greedy(const struct mm_grant *wants, enum take take, s64 wanted)
 {
 	struct taking taking = { .take = take };
@@ -211,8 +213,8 @@ static bool grant_may_take_greedy(const struct mm_grant *grant)
 }
 
 /*
- * Make room for one grant: of what less important ones do not use, then of what they use. Return:
- * whether it had to be looked for.
+ * Make room for one grant: from what less important ones do not use, then from what they use.
+ * Return: whether others had to be looked at.
  */
 static bool room_look_for(const struct mm_grant *grant)
 {
@@ -240,7 +242,7 @@ static bool room_look_for(const struct mm_grant *grant)
 	return true;
 }
 
-/* Give one what it waits for, or what there is of it. Return: whether it was looked for. */
+/* Serve one grant that waits. Return: whether others had to be looked at for that. */
 static bool room_serve(struct mm_grant *grant)
 {
 	bool looked = room_look_for(grant);
@@ -254,9 +256,9 @@ static bool room_serve(struct mm_grant *grant)
 /**
  * room_relieve() - serve those who wait, the most important first
  *
- * Each at most once, as who is refused may ask again soon. A search ends with its aim
- * reached, or with nothing more to be had from a rank: so there are few of them. Whom
- * SERVED others were looked for before waits for the next round.
+ * Each is served once at most, since it may ask again soon. A search among others ends when enough
+ * was found, or when a rank has nothing more to give. So there are few searches. After %SERVED of
+ * them the rest wait for the next round.
  *
  * Context: worker, may sleep; after room_survey().
  */
@@ -281,7 +283,8 @@ void room_relieve(void)
 /**
  * room_keep_budget() - take back what is beyond the budget
  *
- * The administrator made it smaller: what is unused goes first, then what is used too.
+ * That happens when the administrator makes it smaller. What is unused goes first, then what is
+ * used.
  *
  * Context: worker, may sleep.
  */
@@ -307,7 +310,7 @@ static void grant_tell_grows(struct mm_grant *grant, void *data)
 }
 
 /**
- * room_tell_table() - tell the table who can still grow
+ * room_tell_table() - tell the table which buffers can still grow
  *
  * Context: worker, may sleep; after room_survey().
  */

@@ -2,16 +2,17 @@
 /*
  * How the size of a buffer is changed, and what it may be.
  *
- * UDP: the kernel drops on sk_rcvbuf alone, and everybody reads it without a lock. It is
- * exchanged only if it still is what we left; SO_RCVBUF sets its lock flag before the size,
- * so where the flag appears afterwards the exchange is undone if nobody was there since.
- * A buffer that becomes smaller loses nothing: what is queued stays, and new packets find
- * no room until as much was received.
+ * UDP: the kernel drops by sk_rcvbuf alone, which all read without a lock. It is exchanged only if
+ * it is still what we left. SO_RCVBUF sets its lock flag before it sets the size. So if the flag
+ * appears after the exchange, the exchange is undone, unless the size was set since. A buffer that
+ * becomes smaller loses nothing: what is queued stays, and new packets find no room until as much
+ * was received.
  *
- * TCP: only under the socket's lock, and by whoever has it. The window clamp follows the
- * size, as autotuning has it follow, and rcv_ssthresh grows up to that as data come. There
- * is always room for what is queued and for what the peer was promised, as the kernel would
- * drop them for want of it.
+ * TCP: the size is changed under the socket's lock only. The window clamp follows the size as it
+ * does in autotuning, and rcv_ssthresh grows up to that as data come. There is always room for what
+ * is queued and for what the peer was promised, since the kernel would drop it otherwise.
+ *
+ * Context: each function says its own.
  */
 #include <linux/cgroup.h>
 #include <linux/memcontrol.h>
@@ -32,8 +33,8 @@
 bool size_flagged(const struct sock *sk)
 {
 	/*
-	 * Whoever owns the socket may be writing other flags of the byte, as bind() does. That
-	 * leaves ours as it is; where its order matters, see size_set_udp().
+	 * The socket's owner may be writing other flags of the byte, as bind() does. That leaves
+	 * this flag as it is. For where its order matters, see size_set_udp().
 	 */
 	return data_race(sk->sk_userlocks & SOCK_RCVBUF_LOCK);
 }
@@ -53,7 +54,7 @@ bool size_locked(const struct sock *sk)
  * size_locked_since() - has the program set the size of this buffer since its grant began?
  * @grant: of the socket
  *
- * Context: any. Return: whether it has, be it to the same.
+ * Context: any. Return: whether it has, even to the same size.
  */
 bool size_locked_since(const struct mm_grant *grant)
 {
@@ -76,10 +77,10 @@ static bool size_set_udp(struct sock *sk, u32 from, u32 to)
 	if (cmpxchg(&sk->sk_rcvbuf, from, to) != from)
 		return false;
 	/*
-	 * setsockopt() sets the flag, then the size. The size that was just exchanged may have
-	 * been the program's, and have happened to be our @from. Where stores are seen in order,
-	 * the flag is there then. Elsewhere it may be seen late, and the keeper finds it. What
-	 * is given back needs no such care.
+	 * setsockopt() sets the flag, then the size. The size that was exchanged may have been the
+	 * program's, and happen to be the same as @from. On CPUs that show stores in order the flag
+	 * is there by now. On others it may be seen late, and then the keeper finds it. To give
+	 * room back needs no such care.
 	 */
 	if (to > from && size_locked(sk)) {
 		cmpxchg(&sk->sk_rcvbuf, to, from);
@@ -89,7 +90,7 @@ static bool size_set_udp(struct sock *sk, u32 from, u32 to)
 	return true;
 }
 
-/* The largest window that its peer can be told: the scale was agreed on at the beginning. */
+/* The largest window that its peer can be told. The scale was agreed on with the connection. */
 static u32 size_window_most(const struct sock *sk)
 {
 	return 65535U << tcp_sk(sk)->rx_opt.rcv_wscale;
@@ -105,8 +106,8 @@ static u32 size_used_tcp(const struct sock *sk)
 }
 
 /*
- * A window that was told cannot be taken back. So what is to become smaller promises no
- * more than that at once, and follows as the peer uses its promise up.
+ * A window that the peer was told cannot be taken back. So a buffer that is to become smaller
+ * promises no more from now on, and shrinks as the peer uses up what it was promised.
  */
 static u32 size_set_tcp(struct mm_grant *grant, u32 to)
 {
@@ -135,8 +136,8 @@ static u32 size_set_tcp(struct mm_grant *grant, u32 to)
  * @grant: of the socket
  * @to: bytes
  *
- * Context: under grants_lock; of a TCP socket under its lock too. Return: bytes that
- * it has now, of TCP maybe more than @to; 0 if somebody else changed it, and then it stays.
+ * Context: under grants_lock, and under the lock of a TCP socket. Return: the size that it has now,
+ * bytes; that of a TCP socket may be more than @to. 0 if somebody else changed it; then it stays.
  */
 u32 size_set(struct mm_grant *grant, u32 to)
 {
@@ -150,12 +151,12 @@ u32 size_set(struct mm_grant *grant, u32 to)
 }
 
 /**
- * size_set_unlocked() - give a TCP buffer back whose lock is not to be had
+ * size_set_unlocked() - restore the size of a TCP socket whose lock is not to be had
  * @grant: of the socket
  *
- * Its owner may sleep with the lock as long as it likes, on a page that does not come. So
- * when the module goes the size alone is changed, which everybody reads as one word; a
- * window clamp that is too large does no harm, as the window fits the free space anyway.
+ * Its owner may sleep with the lock for any time, on a page that does not come. So when the module
+ * goes, only the size is changed, which all read as one word. A window clamp that is too large does
+ * no harm, since the window is fitted to the free space anyway.
  *
  * Context: process, under grants_lock.
  */
@@ -167,18 +168,18 @@ void size_set_unlocked(struct mm_grant *grant)
 }
 
 /**
- * size_used() - below what a buffer must not be made smaller
+ * size_used() - the size below which a buffer must not be made smaller
  * @grant: of the socket
  *
- * Context: any; of a TCP socket under its lock. Return: bytes: what is queued, of
- * TCP what the peer may send too.
+ * Context: any; for a TCP socket, under its lock. Return: what is queued, bytes, and with TCP also
+ * what the peer may still send.
  */
 u32 size_used(const struct mm_grant *grant)
 {
 	return grant->udp ? pflow_rmem(grant->sk) : size_used_tcp(grant->sk);
 }
 
-/* Of a receiver of this rank, bytes. */
+/* SBmax of a receiver of this rank, bytes. */
 static u32 size_sbmax(u8 rank)
 {
 	return pflow_size_most(mm_knob(MM_KNOB_DEFAULT_SIZE) << 10, mm_knob(MM_KNOB_SCALE), rank);
@@ -188,7 +189,7 @@ static u32 size_sbmax(u8 rank)
  * size_tcp_may_grow() - may any TCP buffer become larger than autotuning makes it?
  * @net: its namespace
  *
- * By default none may: then none is looked at, and no grant begins for a stream.
+ * By default none may. Then none is looked at, and no grant begins for a stream.
  *
  * Context: any. Return: whether one of the highest rank may.
  */
@@ -203,9 +204,10 @@ bool size_tcp_may_grow(const struct net *net)
  * @protocol: of its socket
  * @rank: its own
  *
- * That is before it is known how fast this one is emptied, and how much TCP's peer can be told of.
+ * This does not go by what is known only of one socket: how fast it is emptied, and how large a
+ * window TCP's peer can be told.
  *
- * Context: any. Return: bytes; of TCP in the initial namespace.
+ * Context: any. Return: bytes; for TCP by the limit of the initial namespace.
  */
 u32 size_most_of_rank(u8 protocol, u8 rank)
 {
@@ -223,8 +225,9 @@ u32 size_most_of_rank(u8 protocol, u8 rank)
  * @grant: of the socket
  * @rank: of its receiver
  *
- * The paper's SBmax within what the administrator allows. TCP is never bounded below
- * what autotuning would give it, and gets no space for more than its window can tell of.
+ * It is the paper's SBmax, within what the administrator allows. A TCP buffer may always be as
+ * large as autotuning would make it. It gets no more than is needed for the largest window that
+ * its peer can be told.
  *
  * Context: any. Return: bytes.
  */
@@ -246,8 +249,8 @@ u32 size_most(const struct mm_grant *grant, u8 rank)
 }
 
 /*
- * Bytes that the control groups of a socket's maker have left. What is queued is charged
- * to them, by force: where that takes the last of it, the group's processes are killed.
+ * Bytes that are left to the control groups in which a socket was made. What is queued is charged
+ * to them, by force. If that takes the last bytes, the group's processes are killed.
  */
 static u64 size_cgroup_left(const struct sock *sk)
 {
@@ -255,7 +258,7 @@ static u64 size_cgroup_left(const struct sock *sk)
 #if defined(CONFIG_MEMCG)
 	struct mem_cgroup *memcg;
 
-	/* In the first version sockets are charged to a counter of their own, seldom limited. */
+	/* In version 1 of cgroups sockets have a counter of their own, which is seldom limited. */
 	if (!cgroup_subsys_on_dfl(memory_cgrp_subsys))
 		return left;
 	/* A socket holds its group, and a group those above it. */
@@ -269,15 +272,14 @@ static u64 size_cgroup_left(const struct sock *sk)
 	return left;
 }
 
-#define MEMORY_SHORT	32	/* of all: less is little */
+#define MEMORY_SHORT	32	/* memory is short if less than one part in so many is available */
 
-static bool memory_short;	/* of the machine; the keeper's word */
+static bool memory_short;	/* of the machine; only the keeper writes it */
 
 /**
  * size_look_at_memory() - see how much memory the machine has left
  *
- * There is no shrinker that would be asked for it: what is given back are no pages, only the
- * permission to take some.
+ * A shrinker would not do: what is given back is not pages, but only the permission to take some.
  *
  * Context: the keeper.
  */
@@ -290,8 +292,8 @@ void size_look_at_memory(void)
  * size_most_by_memory() - how large a buffer may stay by the memory that is left
  * @grant: of the socket
  *
- * What waits in it may be joined by half of what the limits of the socket's control groups leave.
- * Each step that it grows by is a quarter of that at most, so it is not soon taken back.
+ * It may have what waits in it, and half of what the limits of the socket's control groups leave. A
+ * step of growth is a quarter of that at most (size_memory_for()), so it is not soon taken back.
  *
  * Context: any; of a TCP socket under its lock. Return: bytes.
  */
@@ -309,10 +311,10 @@ u32 size_most_by_memory(const struct mm_grant *grant)
  * @sk: the socket, which the caller holds
  * @bytes: that much
  *
- * Held against where the protocol begins to refuse (the first value of udp_mem, as UDP knows
- * no pressure; the second of tcp_mem, which is where TCP does) and against a quarter of what
- * the limits of the socket's control groups leave: the rest is for the programs in them. The
- * kernel itself charges what is really queued; of its count each CPU keeps up to a MiB back.
+ * There are two bounds. One is where the protocol begins to refuse: the second value of tcp_mem,
+ * and the first of udp_mem, as UDP has no state of pressure. The other is a quarter of what the
+ * limits of the socket's control groups leave; the rest is for the programs in them. The kernel
+ * charges what is really queued, and each CPU may keep up to a MiB out of that count.
  *
  * Context: any. Return: whether it may.
  */

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * What is shown of grants, for people and for machines.
+ * What is shown of grants: lines of /proc/packetflow/status for people, and metrics for machines.
  *
  * Context: process.
  */
@@ -28,7 +28,7 @@ static const char * const refusal_names[REFUSALS] = {
 	[REFUSED_STANDING] = "standing",
 };
 
-/* All as it was at one moment. */
+/* Read all counts as they were at one moment. */
 static void grant_counts_read(struct grant_counts *told)
 {
 	unsigned long irq;

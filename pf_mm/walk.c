@@ -2,9 +2,8 @@
 /*
  * The keeper's walk from grant to grant, and the locks that changing one takes.
  *
- * The keeper alone ends grants, so it may walk them without a lock, and sleep between two of
- * them; the packet path adds to the head of a chain meanwhile, and what it adds is met the next
- * time.
+ * The keeper alone ends grants. So it may walk them without a lock, and sleep between two of them.
+ * Meanwhile the packet path adds grants at the heads of chains. These are met the next time.
  *
  * A TCP socket is changed with its spinlock held and only while no process owns it. The
  * keeper never waits for a socket's owner (lock_sock()): the owner may sleep for any time, even on
@@ -17,8 +16,8 @@
 /**
  * grant_with_lock() - do something to a grant under grants_lock
  * @grant: it
- * @change: what; of a TCP socket nothing that takes the socket's lock, unless the caller has it
- * @data: for that
+ * @change: what; nothing that needs the lock of a TCP socket, unless the caller has it
+ * @data: passed to @change
  *
  * Context: process; softirqs off where the caller has the socket's lock.
  */
@@ -46,12 +45,12 @@ static bool grant_with_tcp(struct mm_grant *grant, grant_change_t change, void *
 }
 
 /**
- * grant_with_socket() - do something to a grant with all held that changing its socket takes
+ * grant_with_socket() - do something to a grant under all locks that a change of its socket needs
  * @grant: it
  * @change: what
- * @data: for that
+ * @data: passed to @change
  *
- * Context: worker. Return: whether that could be had; if not, nothing was done.
+ * Context: worker. Return: whether the locks could be had; if not, nothing was done.
  */
 bool grant_with_socket(struct mm_grant *grant, grant_change_t change, void *data)
 {
@@ -62,12 +61,12 @@ bool grant_with_socket(struct mm_grant *grant, grant_change_t change, void *data
 }
 
 /**
- * grant_next() - the next grant of a walk
- * @before: where the walk is; NULL: at its beginning
- * @chain: the walk's own
+ * grant_next() - find the next grant of a walk
+ * @before: the grant where the walk is; NULL at its beginning
+ * @chain: number of its chain; only this function uses it
  *
- * Only the keeper takes grants away, so the one before is still there, and there is time for
- * others.
+ * Only the keeper takes grants away, so the one before is still there. Others get the CPU in
+ * between.
  *
  * Context: worker, may sleep. Return: it, or NULL at the end.
  */

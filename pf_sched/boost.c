@@ -2,8 +2,12 @@
 /*
  * Boosts, from their election to the moment when nothing is left of them.
  *
- * One thread of pf_sched does it, of real-time priority so that those whom it raised
- * cannot keep it from its work. It looks at all that are raised every 10 ms.
+ * One thread of pf_sched does it. It looks every 10 ms at all threads that are raised: it charges
+ * what they took, ends the boosts that have a reason to end, and restores these threads. It has a
+ * real-time priority, so those whom it raised cannot keep it from its work. Its clock is a timer in
+ * hard interrupt for the same reason.
+ *
+ * Context: that thread, unless a function says otherwise.
  */
 #include <linux/delay.h>
 #include <linux/hrtimer.h>
@@ -14,11 +18,11 @@
 #include "slots.h"
 #include "trace.h"
 
-#define SLOTS_SPARE	(SLOTS / 2)	/* ghosts make room below that, see slot_find_free() */
+#define SLOTS_SPARE	(SLOTS / 2)	/* with so few free a ghost makes room, slot_find_free() */
 #define TICK_IDLE_MS	250	/* only ghosts are left */
-#define GHOST_FOR	(10 * HZ)
-#define GHOST_LEAST	HZ		/* even if room is wanted */
-#define UNDER_WAY_MS	100	/* a fork is seldom longer */
+#define GHOST_FOR	(10 * HZ)	/* a ghost is kept so long */
+#define GHOST_LEAST	HZ		/* so long even if room is wanted */
+#define UNDER_WAY_MS	100	/* a fork seldom takes longer */
 #define KNOWN_NEED	5	/* ticks of a boost that tell how much a thread needs */
 #define WEAK_AFTER	5	/* ticks in which the buffer stayed full although raised */
 #define OTHER_AFTER	10	/* ticks in which somebody else was the receiver */
@@ -58,7 +62,7 @@ bool boost_stopping(void)
 	return stopping;
 }
 
-/* The lever was not enough, and there is something that might be. */
+/* Was the lever not enough, and is there another one that might be? */
 static bool slot_boost_too_weak(struct slot *slot)
 {
 	enum boost_lever lever;
@@ -114,7 +118,7 @@ static bool slot_budget_spent(struct slot *slot, int cpu)
 	return share_spent(&asker, 0);
 }
 
-/* Where it was moved to while raised it may be moved to again. */
+/* Is it in somebody's way? If so, this CPU is noted: the scheduler may move it there again. */
 static bool slot_in_the_way(struct slot *slot, int cpu)
 {
 	if (!elect_outranked(slot->boost.task, slot->rank, slot->met))
@@ -173,7 +177,7 @@ static void slot_account(struct slot *slot, u32 elapsed_us)
 		slot->boost.need = clamp_t(u64, div64_u64(slot->boosted_ns * 100, raised_ns),
 					   1, 100);
 	}
-	/* Who does not run meanwhile waits for something else, however full it all is. */
+	/* A thread that does not run waits for something else, however full its buffer is. */
 	full = boost_wanted(slot->sk) || full;
 	trial_ask(slot, full, elapsed_us);
 	if (!full) {
@@ -184,7 +188,7 @@ static void slot_account(struct slot *slot, u32 elapsed_us)
 	}
 }
 
-/* What the raised, and those raised a moment ago, took of each CPU since the last tick. */
+/* Charge what threads took since the last tick: those that are raised, and the ghosts. */
 static void slots_account(u32 elapsed_us)
 {
 	unsigned int i;
@@ -217,7 +221,7 @@ static void slot_put(struct slot *slot)
 		put_task_struct(task);
 }
 
-/* Is it known whether a boost helped, or will it not be? Then its socket is let go of. */
+/* Let go of a slot's socket as soon as it is known whether the boost helped, or cannot be. */
 static void slot_await_answer(struct slot *slot, u32 elapsed_us)
 {
 	struct sock *sk = NULL;
@@ -234,9 +238,9 @@ static void slot_await_answer(struct slot *slot, u32 elapsed_us)
 }
 
 /*
- * Others may have been raised or not be raised any more. Then those who still are raised get
- * another degree. That of a session was told to a program, and stays. Rank and lever change in this
- * thread alone.
+ * The degree of a boost depends on who else is raised. So it is set anew as others come and go. The
+ * degree of a session stays, as it was told to a program. No lock is needed to read rank and lever:
+ * only this thread changes those of a raised thread.
  */
 static void slot_reorder(struct slot *slot)
 {
@@ -259,7 +263,7 @@ static void slot_reorder(struct slot *slot)
 		lever_reorder(boost, degree);
 		return;
 	}
-	/* A child that is born meanwhile is told from its parent by what was lent. */
+	/* fork.c goes by what was lent, and a child may be born just now. */
 	raw_spin_lock_irqsave(&slots_lock, irq);
 	lever_degree(boost, degree);
 	raw_spin_unlock_irqrestore(&slots_lock, irq);
@@ -299,7 +303,7 @@ static void slot_restore(struct slot *slot)
 	if (lever != LEVERS && !READ_ONCE(slot->boost.task->exit_state))
 		lever_restore(&slot->boost);
 	slot_mark_socket(slot, false);
-	/* If it was never raised, or ended for another reason meanwhile, nothing is to be asked. */
+	/* Nothing is asked if it was never raised, or if its boost ended for another reason. */
 	slot->asking = slot->asking && slot->end == END_TRIAL;
 	if (!slot->asking)
 		sock_put(slot->sk);
@@ -322,7 +326,7 @@ static unsigned int slot_siblings(const struct slot *slot)
 	return number;
 }
 
-/* Who makes room: the oldest ghost of the user who has most slots. */
+/* The ghost that makes room: the oldest one of the user who has most slots. */
 static const struct slot *ghosts_find_last(void)
 {
 	const struct slot *last = NULL;
@@ -343,7 +347,7 @@ static const struct slot *ghosts_find_last(void)
 	return last;
 }
 
-/* Ghosts go when they are old; where there is little room one goes sooner, if not too young. */
+/* Ghosts go when they are old. If there is little room, one goes sooner, unless it is too young. */
 static void ghosts_put(void)
 {
 	const struct slot *last = NULL;
@@ -410,7 +414,7 @@ static void boost_tick(struct kthread_work *work)
 		busy += slot_is_active(&slots[i]) || slots[i].state == SLOT_OVER ||
 			slots[i].asking;
 	}
-	/* A budget fills even if nobody is left, and soon: somebody may wait for it. */
+	/* Go on until the budgets are full, even if nobody is left: somebody may wait for that. */
 	busy += min(left, purse) < share_part(100);
 	if ((used || busy) && !stopping)
 		hrtimer_start(&tick_timer, ms_to_ktime(busy ? TICK_MS : TICK_IDLE_MS),
@@ -462,7 +466,7 @@ void boost_teardown(void)
 	stopping = true;
 	raw_spin_unlock_irqrestore(&slots_lock, irq);
 	boost_wake();
-	/* One round ends all there is, or the few that lever_holds() allows, a tick apart. */
+	/* One round ends all boosts. Where lever_holds() puts an end off, it takes a few rounds. */
 	for (kthread_flush_work(&tick_work); slots_any_over(); kthread_flush_work(&tick_work)) {
 		msleep(TICK_MS);
 		boost_wake();

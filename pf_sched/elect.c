@@ -1,7 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * The election: of the threads whose buffer fills, the most important few are
- * raised, for as long as it fills and a while longer (section 3.2, conditions (a) and (b)).
+ * The election: of the threads whose buffer fills, the most important few are raised, for as long
+ * as it fills and a while longer (the paper's section 3.2, conditions (a) and (b)).
+ *
+ * A packet that finds its socket's buffer too full comes here by boost_consider(). The receiver is
+ * looked up. It is refused if it may not be raised, if a more important one would suffer from that,
+ * or if there is no place or CPU time for it. Otherwise it gets a slot, and nice is lent at once.
+ * All other levers are left to pf_sched's thread (boost.c).
  *
  * Context: softirq, the packet path, under slots_lock.
  */
@@ -16,11 +21,15 @@
 #include "trace.h"
 
 #define RECEIVED_FOR	(2 * PFLOW_HOLD)	/* they are looked at for a part of each second */
-#define AWAKE		(PFLOW_ONE / 64)	/* who runs and waits for less is in nobody's way */
-#define BUSY		(PFLOW_ONE / 2)		/* who does for less can spare some of its CPU */
+
+/* For what part of the time a receiver runs or waits. With less it does not mind ... */
+#define AWAKE		(PFLOW_ONE / 64)	/* ... a thread that is raised on its CPU */
+#define BUSY		(PFLOW_ONE / 2)		/* ... one that may be moved there */
+
+/* In jiffies; see struct unserved. */
 #define UNSERVED_FOR	HZ			/* who reads nothing for longer does not want to */
-#define UNSERVED_SEEN	max(HZ / 10, 1)
-#define UNSERVED_AGAIN	(10 * HZ)
+#define UNSERVED_SEEN	max(HZ / 10, 1)		/* a socket not met for longer fills no more */
+#define UNSERVED_AGAIN	(10 * HZ)		/* then the user's sockets count anew */
 
 /**
  * struct unserved - a socket that fills, and nobody is seen receiving there
@@ -28,13 +37,14 @@
  * @user: whose it is, pflow_sock_user()
  * @rank: of who holds it
  * @begun: stamp of when it was found first of a socket of this user
- * @since: the same of this socket, and earlier by as long as others of the user counted
+ * @since: stamp of when this socket was found first, less the time for which others of the user
+ *	counted
  * @at: stamp of when it was found last
  *
- * Its receiver may be kept from the CPU, and so was never seen. By the CPU on which its packets
- * arrive; under slots_lock. All sockets of one user together count for %UNSERVED_FOR in
- * %UNSERVED_AGAIN: who opens one such socket after the other would otherwise keep others from being
- * raised.
+ * Its receiver may be kept from the CPU, and so was never seen. There is one for each CPU: of a
+ * socket whose packets arrive there. All sockets of one user together count for %UNSERVED_FOR in
+ * %UNSERVED_AGAIN. Otherwise a user who opens one such socket after the other would keep others
+ * from being raised. Protected by slots_lock.
  */
 struct unserved {
 	const struct sock *sk;
@@ -58,9 +68,9 @@ u32 elect_hold_until(void)
 }
 
 /*
- * The thread that received on this socket lately, if it is still there. Where nobody
- * was seen receiving, a process of one thread that has the socket open: there it may
- * be too late to wait for its next receive call.
+ * The thread that received on this socket lately, if it is still there. If nobody was seen
+ * receiving, it is the process that has the socket open, provided that it has one thread only. To
+ * wait for its next receive call may be too late.
  */
 static struct task_struct *entry_receiver(const struct pflow_sock *entry)
 {
@@ -85,7 +95,7 @@ static bool unserved_counts(const struct unserved *unserved)
 	       pflow_within(unserved->since, UNSERVED_FOR);
 }
 
-/* Of several the most important counts. Under RCU. */
+/* Note a socket of which nobody is seen receiving. The most important one counts. Under RCU. */
 static void unserved_note(const struct sock *sk, const struct pflow_sock *entry)
 {
 	struct unserved *here = this_cpu_ptr(&unserved);
@@ -118,7 +128,7 @@ static bool unserved_outranks(int cpu, u8 rank)
 	return there->rank > rank && unserved_counts(there);
 }
 
-/* Raised, and that is enough: its buffer fills no longer. */
+/* Is it raised, and is that enough, so that its buffer fills no longer? */
 static bool thread_is_helped(pid_t pid)
 {
 	unsigned int i;
@@ -140,7 +150,7 @@ u64 elect_met(int cpu)
 	return BIT_ULL(cpu % BITS_PER_LONG_LONG);
 }
 
-/* Is it harmed if a thread that is raised comes to its CPU? */
+/* Is the other one harmed if this thread is raised? */
 static bool thread_in_the_way(const struct pflow_thread *other, const struct task_struct *task,
 			      u64 met)
 {
@@ -158,13 +168,18 @@ static bool thread_in_the_way(const struct pflow_thread *other, const struct tas
  * @rank: its rank
  * @met: CPUs where it was in somebody's way, elect_met()
  *
- * That is a receiver that is not raised, or raised and not helped by it. Who is raised runs before
- * all that are not, and takes from all that are. So nobody is raised past the one, nor beside the
- * other. The scheduler moves who is raised to other CPUs, also to one that is taken; then the boost
- * ends, and as long as that is remembered somebody more important counts there who needs most of
- * it. Without having been moved there a thread is in nobody's way on another CPU: whoever keeps
- * one busy would otherwise keep all from being raised who might run there. Who holds a socket that
- * fills, and was not seen receiving yet, may be kept from it by just those who are raised.
+ * Such a receiver is not raised, or is raised and not helped by that. A raised thread runs before
+ * all that are not raised, and takes CPU time from those that are. So none is raised past such a
+ * receiver.
+ *
+ * The receiver counts if it is on the thread's CPU. The scheduler may move a raised thread to
+ * another CPU, also to one that is taken. Then the boost ends. As long as that is remembered, a
+ * more important receiver that needs most of that CPU counts, too. On a CPU to which the thread
+ * was never moved no receiver counts. Otherwise one that keeps a CPU busy would keep all threads
+ * from being raised that may run there.
+ *
+ * A thread that holds a socket that fills, and was not seen receiving yet, counts as well: the very
+ * threads that are raised may keep it from receiving.
  *
  * Context: under slots_lock; the caller holds the task. Return: whether somebody does.
  */
@@ -188,9 +203,9 @@ bool elect_outranked(const struct task_struct *task, u8 rank, u64 met)
 }
 
 /*
- * For how long a thread is left alone after its last boost. One that did not run although it was
- * raised waits for something else than its turn. A lever that was not enough and the next one are
- * one change.
+ * For how long a thread is left alone after its last boost, in jiffies. A thread that did not run
+ * although it was raised waits for something else than its turn, so that time is long. If a lever
+ * was not enough, the next one follows at once, since both are one change.
  */
 static u32 slot_apart(const struct slot *last)
 {
@@ -202,8 +217,9 @@ static u32 slot_apart(const struct slot *last)
 }
 
 /*
- * Has the CPU too little left for it? Whose boost ended as the budget was spent waits for a tenth
- * of it. It may have gone to another CPU meanwhile; raised, it would go back at once to that one.
+ * Has the CPU too little left for it? If its last boost ended because the budget was spent, a tenth
+ * of that has to be left, also on the CPU where it was spent. The thread may have left that CPU,
+ * but would go back there at once if it were raised.
  */
 static bool asker_capped(const struct asker *asker, const struct slot *last)
 {
@@ -239,11 +255,11 @@ static int task_may_be_raised(const struct task_struct *task, const struct asker
 	return -1;
 }
 
-/* The slot is a thread's from here on. What that took until now is not of its boost. */
+/* Give the slot to a thread. What the thread took until now is not charged to this boost. */
 static void slot_take(struct slot *slot, struct task_struct *task, const struct asker *asker)
 {
 	lockdep_assert_held(&slots_lock);
-	/* A ghost's own slot holds its task. */
+	/* A slot that has a task is the ghost of this thread. */
 	if (slot->boost.task)
 		share_charge(slot);
 	slot->user = asker->user;
@@ -287,7 +303,7 @@ static void slot_begin_boost(struct slot *slot, struct task_struct *task,
 	boost_wake();
 }
 
-/* Under RCU. Return: why not, or -1. */
+/* Elect the receiver of a socket, if it may be raised. Under RCU. Return: why not, or -1. */
 static int elect_receiver(struct pflow_sock *entry, struct sock *sk)
 {
 	struct task_struct *task = entry_receiver(entry);
@@ -332,7 +348,7 @@ static int elect_receiver(struct pflow_sock *entry, struct sock *sk)
 	return -1;
 }
 
-/* Who has no place, or is not known yet, may be raised a moment later. */
+/* One that has no place, or is not known yet, may be raised a moment later. */
 static bool refusal_lasts(int refusal)
 {
 	return refusal == REFUSED_OUTRANKED || refusal == REFUSED_VAIN ||
@@ -356,10 +372,10 @@ enum considered boost_consider(struct sock *sk)
 
 	rcu_read_lock();
 	entry = pflow_sock_find(sk);
-	/* The thread looks after who is raised already. */
+	/* If its receiver is raised already, pf_sched's thread looks after it. */
 	if (!entry || test_bit(PFLOW_SOCK_PP, &entry->flags))
 		goto out;
-	/* Nobody waits here. */
+	/* The packet path does not wait for a lock. */
 	if (!raw_spin_trylock_irqsave(&slots_lock, irq)) {
 		considered = CONSIDERED_NOT;
 		goto out;

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * A child does not inherit its parent's boost: it gets what its parent had before.
+ * A child does not inherit its parent's boost: it gets the scheduling that its parent had before
+ * the boost.
  *
- * The tracepoint task_newtask passes the child complete and not yet running, the
- * kernel's own workers on behalf of a process (io_uring) included.
+ * The tracepoint task_newtask shows each child when it is complete and does not run yet. It shows
+ * the workers, too, that the kernel makes on behalf of a process (io_uring). If the parent has a
+ * slot, the child's nice level, slice and timer slack are set as they were before the boost.
  *
  * Context: the parent's, preemption off.
  */
@@ -21,7 +23,7 @@ static void boost_repair_child(const struct slot *slot, const struct task_struct
 	lockdep_assert_held(&slots_lock);
 	if (slot->boost.lever == LEVER_GROUP)
 		return;	/* the thread itself was not changed */
-	/* A class that the parent was given since, by somebody else: not our doing. */
+	/* Somebody else has given the parent another class since. The child keeps that. */
 	if (ghost && READ_ONCE(parent->policy) != SCHED_NORMAL)
 		return;
 	if (nice_lever && !ghost && nice == slot->boost.nice)
@@ -37,8 +39,8 @@ static void boost_repair_child(const struct slot *slot, const struct task_struct
 }
 
 /*
- * Ghosts count: the child may have been copied just before its parent's boost ended. What
- * reset-on-fork did where the parent asked for it itself stays done.
+ * Ghosts count, since the child may have been copied just before its parent's boost ended. If the
+ * parent itself asked for reset-on-fork, what that did stays.
  */
 static void boost_restore_child(const struct task_struct *parent, struct task_struct *child)
 {

@@ -2,16 +2,16 @@
 /*
  * The hook: a socket tells its process that there is something to read.
  *
- * A probe on sock_def_readable(), which the protocols call with the packet already
- * queued and the process not yet woken: a boost that is made here is in time for
- * the very wakeup it is for. No run-queue lock is held, so the scheduler may be
- * called. The function serves sockets of all families; ours are looked for first.
+ * The protocols call sock_def_readable() for that, when the packet is queued and the process not
+ * woken yet. So a boost that is made here is in time for that very wakeup. No run-queue lock is
+ * held, so the scheduler may be called. The function serves sockets of all families, so the hook
+ * asks first whether the socket is one of ours.
  *
  * From 6.3 on that function has a tracepoint. Before, ftrace calls us at its entry, or a kprobe
  * does. Each packet that is delivered passes it, so the hook stays attached. While no CPU is under
  * pressure or busy it only reads a flag. A second tracepoint runs where a full socket drops a
- * packet. It finds a thread, too, that runs so little that no packet can be queued any more. It
- * costs nothing while no packet is dropped.
+ * packet. That one also finds a thread that runs so little that no packet can be queued any more.
+ * It costs nothing while no packet is dropped.
  *
  * Context: softirq, or process, with softirqs off or, of TCP, on; preemption may be on. The
  * caller holds the socket, or has it under RCU.
@@ -25,10 +25,11 @@
 #include "../common/sample.h"
 #include "sched.h"
 
-#define PLACES_BITS	5
-#define PLACE		2	/* sockets; one more, and each would ask for every packet */
+#define PLACES_BITS	5	/* 32 places on each CPU, for sockets by their hash */
+#define PLACE		2	/* sockets in a place; with a third one, each asks at each packet */
 
-#define REFUSED_FOR	max(msecs_to_jiffies(16), 1)	/* so long nobody asks again */
+/* Jiffies for which nobody asks again after a refusal that lasts; docs/performance/steering.md */
+#define REFUSED_FOR	max(msecs_to_jiffies(16), 1)
 
 /* A socket that a boost was asked for: compared, never followed. */
 struct asked {
@@ -36,7 +37,7 @@ struct asked {
 	u32 until;	/* jiffies; before, it is not asked for again */
 };
 
-/* By the sockets' hashes; small, as all modules share a few KiB for such data. */
+/* Small, since all modules together have a few KiB for data of each CPU. */
 static DEFINE_PER_CPU(struct asked [1 << PLACES_BITS][PLACE], asked);
 static DEFINE_PER_CPU(u32, delivered);
 static DEFINE_PER_CPU(u32, refused);
@@ -44,9 +45,10 @@ static DEFINE_PER_CPU(u64, below);
 static bool wanted __read_mostly;
 
 /*
- * How much waits for the process, and of how much. Not all that a UDP socket is charged waits. TCP
- * lets its peer send less than its buffer, and the peer has to stop when that is used up. So of TCP
- * the bytes in order wait, and its size is those bytes and what may still come.
+ * How many bytes wait for the process, and how many may. A UDP socket is charged for more than
+ * waits (pflow_udp_waiting()). TCP lets its peer send less than its buffer would hold, and the peer
+ * has to stop when it has sent that. So of TCP the bytes that are in order count as waiting. Its
+ * size is these bytes, and the window for what may still come.
  */
 static u32 sock_waiting(const struct sock *sk, u32 *size)
 {
@@ -56,7 +58,7 @@ static u32 sock_waiting(const struct sock *sk, u32 *size)
 		*size = READ_ONCE(sk->sk_rcvbuf);
 		return pflow_udp_waiting(sk);
 	}
-	/* Read while others work on it, what was taken may seem more than what came. */
+	/* Others change both meanwhile, so more may seem to be read than has come. */
 	bytes = max_t(s32, READ_ONCE(tcp_sk(sk)->rcv_nxt) - READ_ONCE(tcp_sk(sk)->copied_seq), 0);
 	*size = bytes + tcp_receive_window(tcp_sk(sk));
 	return bytes;
@@ -69,7 +71,7 @@ static bool sock_fills(const struct sock *sk)
 	return pflow_fills(bytes, size, sched_knob(SCHED_KNOB_THRESHOLD));
 }
 
-/* Where pf_filter looks at packets it finds a queue that stands long before the buffer is full. */
+/* Are its datagrams read late? pf_filter notes that long before the buffer is full. */
 static bool sock_is_late(const struct sock *sk)
 {
 	const struct pflow_sock *entry;
@@ -88,7 +90,8 @@ static bool sock_is_late(const struct sock *sk)
  * boost_wanted() - should this socket's receiver run sooner?
  * @sk: UDP or TCP; the caller holds it
  *
- * The paper's condition (b), a buffer fuller than the threshold; or its packets wait long.
+ * It should if the buffer is fuller than the threshold (the paper's condition (b)), or if its
+ * packets are read late.
  *
  * Context: any. Return: whether it should.
  */
@@ -97,7 +100,7 @@ bool boost_wanted(const struct sock *sk)
 	return sock_fills(sk) || sock_is_late(sk);
 }
 
-/* By type too: a raw socket bears the protocol and is no UDP socket. */
+/* The type is asked, too: a raw socket may have the protocol of UDP. */
 static bool sock_is_ours(const struct sock *sk)
 {
 	if (sk->sk_family != AF_INET && sk->sk_family != AF_INET6)
@@ -112,10 +115,10 @@ static struct asked *hook_asked_at(const struct sock *sk)
 }
 
 /*
- * One packet of a socket in each jiffy speaks for all that one CPU delivers to it, and fewer where
- * a boost was refused: under overload the time for each look is taken from the receivers. Whoever
- * is migrated between two of these words asks once too often, or a little late. A word of weeks
- * ago, when jiffies were about the same, says nothing.
+ * A boost is asked for once in a jiffy for each socket and CPU, and more seldom after a refusal:
+ * under overload the time for each look is taken from the receivers. A caller that is migrated
+ * between two of these reads asks once too often, or a little late. An @until of weeks ago, when
+ * jiffies were about the same, says nothing.
  */
 static bool hook_asked_lately(const struct sock *sk)
 {
@@ -135,7 +138,7 @@ static void hook_consider(struct sock *sk)
 
 	if (considered == CONSIDERED_NOT)
 		return;
-	/* The one before gives way, unless it is this one. */
+	/* The latest socket comes first, and moves the one before it to the second place. */
 	if (READ_ONCE(last[0].sk) != sk) {
 		WRITE_ONCE(last[1].sk, READ_ONCE(last[0].sk));
 		WRITE_ONCE(last[1].until, READ_ONCE(last[0].until));
@@ -145,7 +148,7 @@ static void hook_consider(struct sock *sk)
 		   (u32)jiffies + (considered == CONSIDERED_REFUSED ? REFUSED_FOR : 1));
 }
 
-/* One packet in a few is looked at: a buffer that fills is filled by many. */
+/* One packet in a few is looked at. That is enough, as many packets fill a buffer. */
 static void hook_look_at(struct sock *sk)
 {
 	if (!pflow_sample_takes(&delivered) || !sock_is_ours(sk) || hook_asked_lately(sk))
@@ -156,7 +159,7 @@ static void hook_look_at(struct sock *sk)
 		this_cpu_inc(below);
 }
 
-/* The tracepoint promises not to change the socket; that it fills is noted in the table. */
+/* Its socket is const. Only a reference is taken of it; that it fills is noted in the table. */
 static void on_data_ready(void *unused, const struct sock *sk)
 {
 	if (READ_ONCE(wanted))
@@ -171,7 +174,7 @@ static int on_readable(struct kprobe *kp, struct pt_regs *regs)
 	return 0;
 }
 
-/* The same. Nothing that it does delivers a packet, so it cannot recur. */
+/* The same, called by ftrace. Nothing that it does delivers a packet, so it cannot recur. */
 static void notrace on_readable_hot(unsigned long ip, unsigned long parent_ip,
 				    struct ftrace_ops *ops, struct ftrace_regs *fregs)
 {
@@ -179,7 +182,7 @@ static void notrace on_readable_hot(unsigned long ip, unsigned long parent_ip,
 		hook_look_at(pflow_ftrace_argument(fregs, 0));
 }
 
-/* Of UDP-Lite too; on 6.1 of IPv4 alone. */
+/* A full UDP socket drops a packet. UDP-Lite calls it, too; on 6.1 only IPv4 does. */
 static void on_full(PFLOW_UDP_FAIL_ARGS)
 {
 	if (rc == -ENOMEM && pflow_sample_takes(&refused) && sock_is_ours(sk) &&
@@ -191,7 +194,7 @@ static struct pflow_trace data_ready = { "sk_data_ready", on_data_ready };
 static struct pflow_trace full = { "udp_fail_queue_rcv_skb", on_full,
 				   "who fills is found a little later" };
 
-/* Only where there is no tracepoint for it. */
+/* It is used only if the kernel has no tracepoint there. */
 static struct pflow_probe rows[] = {
 	{ "sock_def_readable", on_readable, PFLOW_PROBE_ALWAYS, true,
 	  "nobody whose buffer fills can be found", on_readable_hot },

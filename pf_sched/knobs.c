@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * The knobs of pf_sched.
+ * The knobs of pf_sched: their table, which pf_common reads and writes by name.
  *
- * Exempt programs are one object, replaced whole under RCU.
+ * The list of exempt programs is one object. Writing the knob puts a new one in its place, under
+ * RCU.
  *
  * Context: process for writers, RCU read side for readers.
  */

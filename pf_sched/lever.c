@@ -2,16 +2,15 @@
 /*
  * The levers: what raises a thread where it stands.
  *
- * Nice counts between the threads of one scheduling group. Autogroup gives each
- * session a group, a cgroup with the cpu controller is one: there nice does
- * nothing against the others, and only a class above all groups does. So
- * "auto" takes nice in the root group, and a real-time class elsewhere, or where
- * nice was tried and the buffer stayed full. A session's own nice level would do
- * as well, but the kernel lets only user space change it (/proc/PID/autogroup), so
- * that lever is a program's work, and this module only says who and when.
+ * Nice counts only between the threads of one scheduling group. Each session is such a group
+ * (autogroup), and so is each cgroup with the cpu controller. Between groups nice does nothing, but
+ * a real-time class comes before all groups. So "auto" lends nice in the root group, and a
+ * real-time class elsewhere, or where nice was tried and the buffer stayed full. A session has a
+ * nice level of its own. Only user space can change that (/proc/PID/autogroup), so a program pulls
+ * this lever, and the module only tells it for whom and when.
  *
- * Nice is set in the packet path (raw locks only). The others sleep or must not
- * be called with softirqs off, so pf_sched's own thread does it.
+ * Nice is set in the packet path, as it needs raw locks only. The other levers sleep, or must not
+ * be pulled with softirqs off. So pf_sched's own thread does that.
  *
  * Context: as each function says.
  */
@@ -26,11 +25,11 @@
 #include "../common/compat/compat.h"
 #include "sched.h"
 
-#define PERIOD_NS	(10 * NSEC_PER_MSEC)
-#define PERIOD_LONG_NS	(1200 * NSEC_PER_MSEC)	/* of which the least runtime counts as nothing */
+#define PERIOD_NS	(10 * NSEC_PER_MSEC)	/* of a reservation */
+#define PERIOD_LONG_NS	(1200 * NSEC_PER_MSEC)	/* more than RUNTIME_LEAST_NS << 20: share 0 */
 #define LEAVE_WITHIN	msecs_to_jiffies(50)	/* a reservation is renewed in a fifth of it */
-#define LEAVE_LOOKS	5	/* a thread hardly ever wakes or sleeps at the second */
-#define RUNTIME_LEAST_NS	1024
+#define LEAVE_LOOKS	5	/* the thread hardly ever wakes or sleeps at the second */
+#define RUNTIME_LEAST_NS	1024	/* the kernel takes no shorter one */
 #define NEED_LEAST	5	/* percent of a CPU */
 
 static const char * const names[LEVERS] = {
@@ -76,7 +75,7 @@ static enum place task_place(const struct task_struct *task)
 	return place;
 }
 
-/* A real-time class would run this thread into a limit that it did not have. */
+/* Would a real-time class bring this thread to a limit, or past one, that holds for it? */
 static bool task_realtime_barred(const struct task_struct *task, enum place place)
 {
 	if (READ_ONCE(task->signal->rlim[RLIMIT_RTTIME].rlim_cur) != RLIM_INFINITY)
@@ -124,8 +123,8 @@ static enum lesser task_deadline_barred(const struct task_struct *task)
  * @weak: nice was seen not to be enough
  * @lever: filled in
  *
- * Where the lever that was asked for is barred, the next lesser one is taken:
- * deadline, then round robin, then nice, but nice only where it counts.
+ * If a real-time class is barred, nice is taken instead, but only where it counts. The same holds
+ * for the session's level, if the thread is in no session.
  *
  * Context: any. Return: 0, or -EPERM where none may be used.
  */
@@ -137,20 +136,20 @@ int lever_choose(const struct task_struct *task, bool weak, enum boost_lever *le
 	*lever = asked ? asked - 1 : place == ROOT && !weak ? LEVER_NICE : LEVER_RR;
 	if (lever_above_groups(*lever) && task_realtime_barred(task, place))
 		*lever = LEVER_NICE;
-	/* A session of its own to raise has only who is in an autogroup. */
+	/* Only a thread in an autogroup has a session that can be raised. */
 	if (*lever == LEVER_GROUP && place != SESSION)
 		*lever = LEVER_NICE;
-	/* Asked for by name it is taken anywhere. */
+	/* If nice was asked for by name, it is taken anywhere. */
 	if (*lever == LEVER_NICE && place != ROOT && asked != lever_by_name(LEVER_NICE))
 		return -EPERM;
 	return 0;
 }
 
 /**
- * lever_barred() - may a thread be raised no longer by what raises it?
+ * lever_barred() - has a thread come under a limit that bars the lever by which it is raised?
  * @boost: elected
  *
- * Context: any. Return: whether a limit that it did not have now stands against it.
+ * Context: any. Return: whether it has.
  */
 bool lever_barred(const struct boost *boost)
 {
@@ -228,12 +227,12 @@ static int lever_set_rr(struct boost *boost, unsigned int priority)
 
 /**
  * lever_realtime() - raise by a class above all groups
- * @boost: saved, its lever deadline or round robin; that may become the latter
+ * @boost: saved, its lever deadline or round robin; deadline may become round robin
  * @cap: percent of a CPU that it may take
  * @priority: its place among those raised by round robin
  *
- * Reset-on-fork is set, without which a deadline task cannot fork at all; what the
- * child should have had, boost_repair_child() gives it.
+ * Reset-on-fork is set, since a deadline task cannot fork at all without it.
+ * boost_repair_child() gives each child what it would have had.
  *
  * Context: process, may sleep. Return: 0 or a negative error, nothing changed.
  */
@@ -255,7 +254,7 @@ int lever_realtime(struct boost *boost, unsigned int cap, unsigned int priority)
 
 /**
  * lever_reorder() - give a thread another place among those raised by round robin
- * @boost: raised by it
+ * @boost: raised by round robin
  * @priority: the place
  *
  * Context: process, may sleep.
@@ -291,7 +290,7 @@ void lever_degree(struct boost *boost, unsigned int levels)
  * lever_untouched() - is a thread still as the lever left it?
  * @boost: raised
  *
- * A change by somebody else to the very same values cannot be told.
+ * If somebody else sets the very same values, that cannot be seen.
  *
  * Context: any. Return: false where somebody else changed it meanwhile.
  */
@@ -314,7 +313,7 @@ bool lever_untouched(const struct boost *boost)
 }
 
 /**
- * lever_reniced() - did somebody renice a thread that a class above groups hides that of?
+ * lever_reniced() - did somebody renice a thread while a class above groups raises it?
  * @boost: raised
  *
  * Context: any. Return: whether somebody did.
@@ -324,7 +323,7 @@ bool lever_reniced(const struct boost *boost)
 	return boost->lever != LEVER_NICE && task_nice(boost->task) != boost->before.nice;
 }
 
-/* Awake, and kept from running until it has paid for what it took; or it will be in a moment. */
+/* Is it awake, and kept from running until it has paid for what it took; or almost so? */
 static bool task_overdrawn(const struct task_struct *task)
 {
 	return READ_ONCE(task->on_rq) &&
@@ -337,13 +336,14 @@ static bool task_overdrawn(const struct task_struct *task)
  * on 6.1, 6.12 and 7.2), and a task that runs may fall asleep at any moment. So before it leaves,
  * it gives back all of its bandwidth but so little that it counts as nothing.
  *
- * With so little, a task that is over its time already, or that begins a period, would be in debt
- * for minutes. So first another change brings its account up to date. A task that is in debt then,
- * or wakes up just now, keeps a little more. The kernel takes that back when the debt is paid. But
- * if the task has fallen asleep again, it would keep it. So the task is looked at again until it
- * stays what it was. Only what happens between the last look and the change is left to chance.
+ * With so little, a task that has overrun its time, or that begins a period, would be in debt for
+ * minutes. So another change comes first, which brings its account up to date. A task that is in
+ * debt then, or wakes up just now, keeps a little more. The kernel takes that back when the debt is
+ * paid. But if the task falls asleep before, the little more stays reserved. So the task is looked
+ * at until two looks say the same. Only what happens between the last look and the change of class
+ * is left to chance.
  *
- * The task leaves by way of round robin, which does not touch nice: the way out of deadline may
+ * The task leaves by way of round robin, as that does not touch nice. The way out of deadline may
  * sleep, and somebody may renice the task meanwhile.
  */
 static void lever_leave_deadline(struct boost *boost)
@@ -365,8 +365,8 @@ static void lever_leave_deadline(struct boost *boost)
  * lever_holds() - must a thread that is to be restored be left as it is for a moment?
  * @boost: raised
  *
- * One that fell asleep with its reservation used up has a timer to renew it. Out of
- * its class the timer does not, and the thread would never run in the class again.
+ * A thread that fell asleep with its reservation used up has a timer that renews it. If it leaves
+ * its class before, the timer does nothing, and it would never run in that class again.
  *
  * Context: any. Return: whether it must.
  */
@@ -427,7 +427,7 @@ static bool lever_realtime_lent(const struct boost *boost)
 	       priority > task_rlimit(task, RLIMIT_RTPRIO);
 }
 
-/* By what it asked for: a lock that a real-time thread waits for may lend it more. */
+/* The policy tells. The priority does not: a lock that a real-time thread waits for lends one. */
 static bool task_has_realtime(const struct task_struct *task)
 {
 	unsigned int policy = READ_ONCE(task->policy);
@@ -439,8 +439,8 @@ static bool task_has_realtime(const struct task_struct *task)
  * lever_restore() - schedule a thread as before
  * @boost: raised
  *
- * What somebody else set meanwhile stays: a nice level, also one that a real-time
- * class hides, and another class. What else the boost did is undone even then.
+ * What somebody else set meanwhile stays: another class, or a nice level, even one that had no
+ * effect beside a real-time class. All else that the boost did is undone even then.
  *
  * Context: process, may sleep.
  */
@@ -459,7 +459,7 @@ void lever_restore(struct boost *boost)
 		lever_leave_deadline(boost);
 	if (lever_realtime_lent(boost))
 		lever_leave_realtime(boost);
-	/* A thread that comes back from a real-time class gets the default. */
+	/* A thread that comes back from a real-time class has been given the default. */
 	if (!task_has_realtime(task) && task->timer_slack_ns == task->default_timer_slack_ns)
 		task->timer_slack_ns = boost->before.timer_slack_ns;
 }

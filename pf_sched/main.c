@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
  * pf_sched: a process whose socket buffer fills runs sooner for a while, and nothing of that is
- * left behind (PacketFlow scheduler, section 3.2).
+ * left behind (PacketFlow scheduler, the paper's section 3.2).
+ *
+ * hook.c sees that a buffer fills, elect.c decides whether its receiver is raised, lever.c raises
+ * it, and boost.c looks after it and restores it. Here is loading, unloading and the switch.
  *
  * Context: process: loading, unloading and the switch.
  */

@@ -2,19 +2,23 @@
 /*
  * Places: how many are raised at a time, who makes room, and how far each is raised.
  *
- * Places are by CPU, of those where threads were elected: what one wants is time of that CPU. A
- * thread that is moved while it is raised keeps its place, and takes none where it comes to, or
- * who moves about could take those of all CPUs. One user has half of a CPU's places, and more
- * only while no other asks. Who is refused asks, for a while; a user that has half is not
- * served before, or whoever makes room would be followed by the next of the same user.
+ * Each CPU has places, and a thread takes one on the CPU where it was elected, since it wants time
+ * of that CPU. A raised thread that is moved keeps that place, and takes none on the other CPU.
+ * Otherwise a thread that moves about could take places of all CPUs.
+ *
+ * One user has half of a CPU's places, and more only while no other user asks. A user whose thread
+ * is refused counts as asking for a while. Until then a user that has half gets no place that
+ * becomes free. Otherwise a thread that makes room would be followed by the next of the same user.
+ *
+ * Context: under slots_lock, unless a function says otherwise.
  */
 #include <linux/percpu.h>
 
 #include "slots.h"
 
-#define ADAPT	HZ	/* between two steps of an automatic number of elected */
-#define ASKS	2	/* users that are remembered; of one it is asked whether there is another */
-#define ASKED_FOR	max(HZ / 10, 1)
+#define ADAPT	HZ	/* jiffies between two steps of an automatic number of places */
+#define ASKS	2	/* users that are remembered: any user, and another one than that */
+#define ASKED_FOR	max(HZ / 10, 1)	/* jiffies for which a refused user counts as asking */
 
 /**
  * struct ask - a user who is refused what another has
@@ -63,7 +67,7 @@ static bool ask_counts(const struct ask *ask)
 	return pflow_within(ask->at, ASKED_FOR);
 }
 
-/* Below all where it does not count. */
+/* The rank of an ask, or -1 if it does not count. */
 static int ask_rank(const struct ask *ask)
 {
 	return ask_counts(ask) ? ask->rank : -1;
@@ -73,7 +77,8 @@ static int ask_rank(const struct ask *ask)
  * ask_note() - a user is refused what another has
  * @asker: who
  *
- * Two are remembered, the most important ones: who asks all the time does not push another out.
+ * Two are remembered, the most important ones. So a user that asks all the time pushes no other
+ * one out.
  *
  * Context: under slots_lock.
  */
@@ -89,7 +94,7 @@ void ask_note(const struct asker *asker)
 	for (i = 0; i < ASKS; i++)
 		if (ask_counts(&here[i]) && here[i].user == asker->user)
 			ask = &here[i];
-	/* The most important of its threads speaks for a user, and equals stay. */
+	/* Of a user the most important thread counts. An ask of another user as important stays. */
 	if (ask_rank(ask) > asker->rank ||
 	    (ask_rank(ask) == asker->rank && ask->user != asker->user))
 		return;
@@ -118,7 +123,7 @@ bool ask_of_another(const struct asker *asker)
 /**
  * field_gather() - list those elected on a CPU
  * @field: to be filled
- * @except: but for this one; may be NULL
+ * @except: this one is left out; may be NULL
  * @cpu: on which they were elected
  *
  * Context: any; without slots_lock it may be out of date at once.
@@ -142,9 +147,9 @@ void field_gather(struct field *field, const struct slot *except, int cpu)
  * @field: all that are elected on its CPU
  * @asker: who wants a place
  *
- * If all are taken, one makes room for the next time: the least important, if it is less important
- * than who wants a place; or else one of a user that has more than its half. Whoever makes room
- * cannot take the place back.
+ * If all places are taken, one thread makes room for the next time. It is the least important one,
+ * if it is less important than the asker. Otherwise it is one of a user that has more than its
+ * half. That thread cannot take the place back.
  *
  * Context: under slots_lock. Return: whether there is.
  */
@@ -176,7 +181,7 @@ bool place_for(const struct field *field, const struct asker *asker)
 	return false;
 }
 
-/* How many on its CPU come before it, and stay where there are fewer places. */
+/* How many on its CPU come before it, that is, keep their places if there are fewer. */
 static unsigned int slot_place(const struct slot *slot)
 {
 	unsigned int place = 0, i;
@@ -189,7 +194,7 @@ static unsigned int slot_place(const struct slot *slot)
 }
 
 /**
- * places_displace() - there may be fewer places than there were
+ * places_displace() - end the boosts for which there is no place any more
  *
  * Context: under slots_lock.
  */
@@ -205,7 +210,7 @@ void places_displace(void)
 
 /**
  * field_levels() - how many nice levels to raise a thread
- * @others: the elected but for it
+ * @others: all elected threads but this one
  * @rank: its own
  *
  * Context: any. Return: how many.
@@ -221,7 +226,7 @@ unsigned int field_levels(const struct field *others, u8 rank)
  * slot_rr_priority() - the degree of a boost by rank, where the lever is round robin
  * @slot: of the boost
  *
- * Who ranks higher runs before who ranks lower, equals take turns.
+ * A higher rank runs before a lower one, and equals take turns.
  *
  * Context: any. Return: the real-time priority, from 1.
  */

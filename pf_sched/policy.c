@@ -1,11 +1,17 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/* Policy of pf_sched; see policy.h. */
+/*
+ * Policy of pf_sched, as plain arithmetic: which buffer fills, how many threads are elected and who
+ * of them makes room, how far each is raised, what they may take of a CPU, and how much a raised
+ * receiver still lacks. See policy.h.
+ *
+ * Context: any; nothing here sleeps, allocates or locks.
+ */
 #include "policy.h"
 
 #define SECOND_US	1000000u
-#define MEAN	8	/* ticks: of 80 ms without the boost two thirds show */
-#define STREAM	100	/* what it is taken to lose */
-#define WAITS	(PFLOW_ONE / 4)	/* of the time; who sleeps and is slow by itself waits for less */
+#define MEAN	8	/* ticks of 10 ms; two thirds of a change show in 80 ms without the boost */
+#define STREAM	100	/* packets a second that a stream is taken to lose */
+#define WAITS	(PFLOW_ONE / 4)	/* of the time; a receiver that is slow by itself waits for less */
 #define IDLE	MEAN	/* of PFLOW_ONE of a CPU; a mean of whole numbers never gets to 0 */
 
 /**
@@ -28,8 +34,8 @@ bool pflow_fills(u32 waiting, u32 size, unsigned int threshold)
  * @exhausted: the elected used up what they may take of a CPU since
  * @cpus: online
  *
- * One more a step where somebody waits and there is CPU left for it; half as
- * many where there is not: raising everybody raises nobody.
+ * It is one more in each step, if somebody waits for a place and there is CPU time left. It is half
+ * as many if there is none left, since to raise everybody is to raise nobody.
  *
  * Context: any. Return: 1..twice @cpus, and no more than %PFLOW_ELECT_MOST.
  */
@@ -89,10 +95,11 @@ unsigned int pflow_places_of(const u32 *users, unsigned int number, u32 user)
  * @users: theirs
  * @number: how many
  * @rank: of who wants a place
- * @fair: so many places a user keeps against an equal; @number or more: all
+ * @fair: so many places a user keeps against an equal; with @number or more nobody gives way to an
+ *	equal
  *
- * Whoever is less important, the least first. Or else the least of a user that has more than its
- * share, if it is no more important: equals of one user leave each other alone.
+ * The least important thread gives way, if it is less important. Otherwise one that is as important
+ * gives way, if its user has more places than @fair.
  *
  * Context: any. Return: the index, or -1 for nobody.
  */
@@ -134,7 +141,7 @@ unsigned int pflow_place(const u8 *ranks, unsigned int number, u8 rank)
  * @place: among the elected by priority, 0 is the first
  * @elected: how many there are, more than @place
  *
- * The degree of the boost by rank: shared out evenly from the first down.
+ * The first gets all levels, and each one after it less, in even steps.
  *
  * Context: any. Return: 1..@levels; never rises with @place.
  */
@@ -147,13 +154,13 @@ unsigned int pflow_boost_levels(unsigned int levels, unsigned int place, unsigne
 
 /**
  * pflow_budget_step() - what the elected on a CPU may still take of it
- * @budget_us: what they might, microseconds; below 0 is what they took too much
- * @used_us: what they took since
- * @elapsed_us: how long since
+ * @budget_us: what they might take before, microseconds; below 0 is what they took too much
+ * @used_us: what they took since, microseconds
+ * @elapsed_us: how long since, microseconds
  * @cap: percent of the CPU that they may take
  *
- * A token bucket that holds what may be taken in %PFLOW_BUDGET_US, and forgives
- * what was taken beyond all of that time.
+ * This is a token bucket. It holds what may be taken in %PFLOW_BUDGET_US. They can owe all of
+ * that time at most; what was taken beyond is forgiven.
  *
  * Context: any. Return: what they may now.
  */
@@ -200,8 +207,9 @@ void pflow_service_step(struct pflow_service *service, u32 lost, u64 took_us, u3
  * @stream: it loses no packets
  * @wait: 0..65536, share of the time for which it waits for a CPU
  *
- * A number on which an eighth more loss, an eighth less CPU, and a thirtieth of the time more to
- * wait make the same difference. Who does not run waits for something else.
+ * These make the same difference to the number: an eighth more loss, an eighth less of a CPU, and a
+ * thirtieth of the time more to wait. A receiver that does not run waits for something else, and
+ * lacks nothing.
  *
  * Context: any. Return: the number; it is no share of anything.
  */

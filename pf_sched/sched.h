@@ -1,7 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * What the files of pf_sched share: the hook finds threads whose buffer fills,
- * the election picks some of them, a lever raises each, and its end restores it.
+ * What the files of pf_sched share.
+ *
+ * The hook (hook.c) finds a socket whose buffer fills. The election (elect.c) picks its receiver if
+ * it is among the most important ones. A lever (lever.c) raises that thread. pf_sched's own thread
+ * (boost.c) looks after all that are raised, and restores them in the end.
  */
 #ifndef _PFLOW_SCHED_H
 #define _PFLOW_SCHED_H
@@ -82,7 +85,7 @@ enum boost_end {
  * struct boost_before - how a thread was scheduled before its boost
  * @nice: nice level
  * @reset_on_fork: its own wish
- * @timer_slack_ns: real-time classes have none, and leaving them gives a default
+ * @timer_slack_ns: timer slack; a real-time class has none, and leaving it gives the default
  * @slice_ns: custom slice, 0 for none
  */
 struct boost_before {
@@ -96,11 +99,11 @@ struct boost_before {
  * struct boost - a thread that is raised
  * @task: held
  * @lever: by what
- * @levels: nice levels that it is raised by; not of a class above
+ * @levels: nice levels that it is raised by; 0 with a class above all groups
  * @nice: nice level that was set; LEVER_NICE
  * @priority: real-time priority that was set; LEVER_RR
  * @runtime_ns: reservation that was made; LEVER_DEADLINE
- * @scant: that is less than there is
+ * @scant: less was reserved than is to be had
  * @held: stamp of when its end was first put off, or 0; see lever_holds()
  * @before: what to restore
  * @need: percent of a CPU that it was seen to use, 0 where not known

@@ -3,22 +3,26 @@
  * The share: the CPU time of raised threads is counted against a budget for each CPU. When the
  * budget is spent boosts end, those of the less important first.
  *
- * Beside it each user has a purse there. Against this counts as well what its threads take whose
- * boost has ended and is remembered (ghosts, slots.h): who takes turns at being raised would
- * otherwise get the raised ones' share and part of the rest, too. A budget of all must not be
- * charged for that: some threads that were raised once and compute then would spend it, and keep
- * others from being raised. Nor does it count for who is more important than the ghost. A purse
- * is filled half as fast while another user is raised there, or asks for what is left.
+ * On each CPU every user has a purse besides. Against the purse counts also what threads take after
+ * their boost, for as long as the boost is remembered (ghosts, slots.h). Otherwise threads that
+ * take turns at being raised would get the share of the raised, and part of the rest, too. What
+ * ghosts take is not charged to the budget. Otherwise a few threads that were raised once, and
+ * compute from then on, would keep others from being raised. Nor does it count against a thread
+ * that is more important than the ghost. A purse is filled half as fast while another user is
+ * raised there, or asks for what is left.
  *
- * A purse has no place of its own: each slot keeps what is in the one of its user, its CPU and its
- * rank. It lasts as long as any of its slots, and a new slot takes over what the others know.
+ * A purse is not stored in a place of its own. Each slot keeps what is in the purse of its user,
+ * its CPU and its rank. A new slot takes that over from other slots of the same user. So a purse
+ * lasts as long as any of its slots.
+ *
+ * Context: under slots_lock, unless a function says otherwise.
  */
 #include <linux/percpu.h>
 
 #include "slots.h"
 
 static DEFINE_PER_CPU(s32, budget_us);
-static DEFINE_PER_CPU(atomic_t, used_us);	/* of it; added to under the lock, taken without */
+static DEFINE_PER_CPU(atomic_t, used_us);	/* added to under the lock, taken without it */
 
 /**
  * share_setup() - begin with empty budgets
@@ -46,13 +50,13 @@ s32 share_part(unsigned int percent)
 	return PFLOW_BUDGET_US / 10000 * sched_knob(SCHED_KNOB_CAP) * percent;
 }
 
-/* What is left of a CPU's budget; less than 0 is what was taken too much. */
+/* What is left of a CPU's budget; below 0 is what was taken too much. */
 static s32 share_left(int cpu)
 {
 	return READ_ONCE(per_cpu(budget_us, cpu));
 }
 
-/* Was anybody more important raised there lately, of this user if one is given? */
+/* Was anybody more important raised there lately? With @own, only the asker's own user counts. */
 static bool share_raised_above(const struct asker *asker, bool own)
 {
 	unsigned int i;
@@ -65,7 +69,7 @@ static bool share_raised_above(const struct asker *asker, bool own)
 	return false;
 }
 
-/* Or does anybody more important receive there, who may ask at any moment? */
+/* Does anybody more important receive there, who may ask at any moment? */
 static bool share_received_above(const struct asker *asker)
 {
 	unsigned int i;
@@ -95,8 +99,9 @@ static bool share_is_halved(const struct asker *asker)
 }
 
 /*
- * What is in the purse: the least that those of its user know who rank as high, or higher. Of
- * lower ones it does not bear the ghosts. S32_MAX where nobody knows.
+ * What is in the purse: the least that slots of this user say, of those that rank as high or
+ * higher. Slots of a lower rank are charged for ghosts that do not count here. S32_MAX if there is
+ * no slot.
  */
 static s32 share_purse(const struct asker *asker)
 {
@@ -111,7 +116,7 @@ static s32 share_purse(const struct asker *asker)
 	return least;
 }
 
-/* A new purse has half of all, or what the CPU has. */
+/* A new purse has half of all, or what is left of the CPU's budget if that is more. */
 static s32 share_purse_begun(const struct asker *asker)
 {
 	s32 purse = share_purse(asker);
@@ -119,7 +124,7 @@ static s32 share_purse_begun(const struct asker *asker)
 	return purse < S32_MAX ? purse : max(share_left(asker->cpu), share_part(50));
 }
 
-/* For whoever of its user is more important, percent of all. */
+/* What of the purse is kept for more important threads of the same user, in percent of all. */
 static unsigned int share_kept_of_purse(const struct asker *asker)
 {
 	if (!share_raised_above(asker, true))
@@ -127,7 +132,7 @@ static unsigned int share_kept_of_purse(const struct asker *asker)
 	return share_is_halved(asker) ? 25 : 50;
 }
 
-/* Who is more important need not be looked for where there is enough for both. */
+/* If there is enough for both, nobody more important need be looked for. */
 static bool share_budget_spent(const struct asker *asker, unsigned int also)
 {
 	s32 left = share_left(asker->cpu);
@@ -143,9 +148,9 @@ static bool share_budget_spent(const struct asker *asker, unsigned int also)
  * @asker: who
  * @also: percent of the budget that has to be left besides
  *
- * Half is kept for whoever is more important: of the CPU's budget for anybody who was raised there
- * lately or receives there, of the purse for those of its user. Who is refused only for what
- * others took asks for it.
+ * Half is kept for more important threads. Of the CPU's budget it is kept for any that was raised
+ * there lately or receives there, of the purse for those of the same user. If only the budget does
+ * not allow it, others took it, and the asker's user counts as asking (places.c).
  *
  * Context: under slots_lock. Return: whether the budget or the purse does not allow it.
  */
@@ -169,7 +174,7 @@ static u64 task_stolen_ns(const struct task_struct *task)
 }
 
 /**
- * share_begin() - what a thread took until now is not of its boost
+ * share_begin() - begin a slot's account; what the thread took until now is not charged
  * @slot: of the thread, its user and rank known, still free
  *
  * Context: under slots_lock.
@@ -195,7 +200,7 @@ static void share_charge_cpu(int cpu, u32 took_us)
 	atomic_add(took_us, per_cpu_ptr(&used_us, cpu));
 }
 
-/* It has left a CPU, and with it what its user has there. */
+/* It has come to another CPU, where its user has another purse. */
 static void share_move(struct slot *slot, int cpu)
 {
 	struct asker asker = { .user = slot->user, .rank = slot->rank, .cpu = cpu };
@@ -208,7 +213,8 @@ static void share_move(struct slot *slot, int cpu)
  * share_charge() - charge a thread's CPU time to the CPU's share and its user's purse
  * @slot: of the thread
  *
- * The scheduler takes a softirq's time for that of the thread underneath, which can be most of it.
+ * The scheduler counts a softirq's time as that of the thread beneath it. That can be most of what
+ * it counts, so it is taken off.
  *
  * Context: under slots_lock. Return: what it took itself since it was last looked at, in ns.
  */
@@ -222,7 +228,7 @@ u64 share_charge(struct slot *slot)
 	u32 took_us;
 
 	lockdep_assert_held(&slots_lock);
-	/* Who is forgotten among the receivers, and met again, begins at 0. */
+	/* It begins at 0 again if the thread was forgotten as a receiver, and met again. */
 	if (stolen_ns > slot->stolen_ns)
 		took_ns -= min(took_ns, stolen_ns - slot->stolen_ns);
 	slot->stolen_ns = stolen_ns;
@@ -233,14 +239,14 @@ u64 share_charge(struct slot *slot)
 		share_charge_cpu(cpu, took_us);
 	if (cpu == slot->cpu)
 		return took_ns;
-	/* Of one that moved it is not known where it ran: both may have borne it. */
+	/* It is not known where a thread ran that was moved, so both CPUs are charged. */
 	if (raised)
 		share_charge_cpu(slot->cpu, took_us);
 	share_move(slot, cpu);
 	return took_ns;
 }
 
-/* Does what one took count against what the other knows of their user's purse? */
+/* Does what @other took count against the purse as @slot keeps it? */
 static bool share_bears(const struct slot *slot, const struct slot *other)
 {
 	return other->state != SLOT_FREE && other->user == slot->user && other->cpu == slot->cpu &&
@@ -251,10 +257,10 @@ static bool share_bears(const struct slot *slot, const struct slot *other)
  * share_settle_purses() - fill each purse, and take from it what was charged
  * @elapsed_us: since the last time
  *
- * That takes the square of the number of slots at most, and few of them are taken mostly.
+ * The effort grows with the square of the slots that are taken, and mostly these are few.
  *
- * Context: pf_sched's thread, under slots_lock. Return: what is left of the one that is used most,
- * microseconds; S32_MAX if there is none, or all that are used hold half.
+ * Context: pf_sched's thread, under slots_lock. Return: what the emptiest purse has, microseconds.
+ * Purses that are filled half as fast do not count. S32_MAX if no other is there.
  */
 s32 share_settle_purses(u32 elapsed_us)
 {
@@ -288,8 +294,8 @@ s32 share_settle_purses(u32 elapsed_us)
  * share_settle() - fill each CPU's budget, and take from it what was charged
  * @elapsed_us: since the last time
  *
- * Context: pf_sched's thread; only it writes budgets. Return: what is left of the one that is used
- * most, microseconds.
+ * Context: pf_sched's thread; only it writes budgets. Return: what is left of the emptiest one,
+ * microseconds.
  */
 s32 share_settle(u32 elapsed_us)
 {

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Slots: where boosts live; see slots.h.
+ * Slots: where boosts live (slots.h). Here they are found, and change state.
+ *
+ * All slots are one array under one raw lock. The lock may be taken in the packet path.
  */
 #include "slots.h"
 
@@ -9,13 +11,13 @@ DEFINE_RAW_SPINLOCK(slots_lock);
 struct slot_counts slot_counts;
 
 /**
- * slot_set_state() - a slot goes on to its next state
+ * slot_set_state() - take a slot to its next state
  * @slot: it
- * @state: that
+ * @state: the next
  *
- * What was written to the slot before is seen by who sees the state without the lock.
+ * A reader that sees the state without the lock also sees what was written to the slot before.
  *
- * Context: any; under slots_lock, but where the thread takes a slot from OVER.
+ * Context: any, under slots_lock.
  */
 void slot_set_state(struct slot *slot, enum slot_state state)
 {
@@ -67,8 +69,8 @@ struct slot *slot_find(const struct task_struct *task)
  * slot_find_free() - a slot for a user
  * @user: pflow_task_user()
  *
- * Whoever has as many as are free gets no more. So one user alone has half of them, and however
- * many have taken theirs, some are left to who has none.
+ * A user who has as many as are free gets no more. So one user alone has half of them, and however
+ * many users have taken theirs, some are left to a user that has none.
  *
  * Context: under slots_lock. Return: it, or NULL.
  */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * A boost and its life, as the files of pf_sched that make it share it.
+ * A boost and its life, which the files of pf_sched share.
  *
  * A boost lives in a slot. The packet path takes a free slot and, where nice is
  * the lever, raises at once (elect.c). Everything else is done by one thread of
@@ -9,13 +9,14 @@
  *	FREE -> CHOSEN -> RAISED -> OVER -> GHOST -> FREE
  *	  packet path  thread  both   thread   thread
  *
- * A slot changes state under one raw lock, which is taken only for a socket that
- * is over the threshold and not elected yet, once a jiffy for each at most. A slot
- * holds its task from CHOSEN to FREE, so a reused process id is never taken for
- * it. It holds its socket while the thread is raised, and while it is found out
- * whether that helped (trial.c). A ghost remembers for a while whom the boost
- * was for: the parent of a child still under way, how much it ran, when it was
- * changed last, and whether it was raised in vain.
+ * A slot changes state under one raw lock. The packet path takes it only for a socket that is over
+ * the threshold and not elected yet, once a jiffy for each at most. A slot holds its task from
+ * CHOSEN to FREE, so a reused process id is never taken for it. It holds its socket while the
+ * thread is raised, and while it is found out whether that helped (trial.c).
+ *
+ * A ghost remembers a boost for a while after its end. It tells what a child that is just being
+ * made has to get, how much the thread ran since, when it was changed last, and whether it was
+ * raised in vain.
  */
 #ifndef _PFLOW_SCHED_SLOTS_H
 #define _PFLOW_SCHED_SLOTS_H
@@ -46,8 +47,8 @@ enum refusal {
 	REFUSED_LEVER,
 	REFUSED_APART,
 	REFUSED_VAIN,		/* raised, it lost no less; or that is being found out */
-	REFUSED_OUTRANKED,	/* somebody more important there is not raised, or in vain */
-	REFUSED_UNKNOWN,	/* who receives was not seen lately */
+	REFUSED_OUTRANKED,	/* a more important one there is not raised, or not helped by it */
+	REFUSED_UNKNOWN,	/* nobody was seen receiving lately */
 	REFUSALS,
 };
 
@@ -55,7 +56,7 @@ enum refusal {
  * struct slot - a boost and its life
  * @state: see above
  * @boost: the thread, and how it is raised
- * @sk: the socket that fills, held from CHOSEN to OVER, and while @asking; not followed else
+ * @sk: the socket that fills; held from CHOSEN to OVER, and while @asking; else it is not followed
  * @cookie: its cookie
  * @rank: of the thread before
  * @user: whose it is, pflow_task_user()
@@ -73,7 +74,7 @@ enum refusal {
  * @stolen_ns: of it, time of softirqs on top of the thread
  * @cpu: where the thread was at the last tick
  * @charged_us: CPU time that is still to be taken from its user's purse
- * @purse_us: what is in that, as far as it concerns this rank; see share.c
+ * @purse_us: what is in that purse, as far as this rank may use it; see share.c
  * @boosted_ns: CPU time it took in this boost
  * @ticks: of this boost so far
  * @full_ticks: ticks in a row in which the buffer was over the threshold

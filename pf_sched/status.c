@@ -36,7 +36,7 @@ static const char * const end_names[ENDS] = {
 	[END_WEAK] = "weak",
 };
 
-/* Return: whether a thread is raised by it. Who that is, is told to administrators only. */
+/* Show a raised thread, its name to administrators only. Return: whether this slot raises one. */
 static bool slot_status(struct seq_file *m, const struct slot *slot, bool named)
 {
 	char comm[TASK_COMM_LEN];

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* What pf_sched tells tracers: perf, bpftrace, trace-cmd. */
+/*
+ * What pf_sched tells tracers (perf, bpftrace, trace-cmd): a boost begins, and it ends, with the
+ * reason. tools/packetflow-group goes by these two events, so they are more than a help to people.
+ */
 #undef TRACE_SYSTEM
 #define TRACE_SYSTEM packetflow
 

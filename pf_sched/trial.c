@@ -9,9 +9,9 @@
  * less of the CPU, or waits for it for longer, it is raised again at once, and asked about later.
  *
  * Packets alone would not tell. In a flood nearly all packets are lost even if the boost doubles
- * what is read. And few packets come in some ten milliseconds. The CPU time that a thread gets
- * is known exactly, and so is the time for which it waits: a server that gets its share late
- * answers late. A stream loses no packets, so only these two count.
+ * what is read. And few packets come in some ten milliseconds. So two more things count, which are
+ * known exactly: the CPU time that the thread gets, and the time for which it waits. A server that
+ * gets its share late answers late. A stream loses no packets, so only these two count for it.
  *
  * Context: pf_sched's thread, under slots_lock; trial_begin() and trial_is_vain() also the packet
  * path.
@@ -19,7 +19,7 @@
 #include "../common/compat/compat.h"
 #include "slots.h"
 
-/* Packets lost so far. */
+/* Packets that the slot's socket has lost so far. */
 static u32 slot_lost(const struct slot *slot)
 {
 	struct sock *sk = slot->sk;
@@ -58,7 +58,7 @@ static void slot_step_trial(struct slot *slot, bool full, u32 elapsed_us)
 }
 
 /**
- * trial_begin() - a boost begins
+ * trial_begin() - put a boost on trial that begins now
  * @slot: of it
  *
  * Context: under slots_lock.
@@ -66,7 +66,7 @@ static void slot_step_trial(struct slot *slot, bool full, u32 elapsed_us)
 void trial_begin(struct slot *slot)
 {
 	lockdep_assert_held(&slots_lock);
-	/* What was vain is tried anew, and must not last until others would be asked about. */
+	/* A boost that was vain is asked about soon, not as late as one that helps. */
 	if (slot->vain_until)
 		slot->trial.ask_us = 0;
 	slot->vain_until = 0;
@@ -78,8 +78,8 @@ void trial_begin(struct slot *slot)
 }
 
 /**
- * trial_ask() - find out whether the boost is to be taken back for a moment
- * @slot: of it; its thread is raised. @asking says so afterwards
+ * trial_ask() - ask whether the boost is to be taken back for a moment
+ * @slot: of it; its thread is raised. Its @asking is the answer
  * @full: the buffer is over the threshold still
  * @elapsed_us: since the last tick, microseconds
  *
@@ -136,7 +136,7 @@ u32 trial_memory(const struct slot *slot)
 }
 
 /**
- * trial_forget() - the slot will be another thread's
+ * trial_forget() - forget the trial; the slot will be another thread's
  * @slot: it
  *
  * Context: under slots_lock.

@@ -59,8 +59,8 @@ static inline void sk_skb_reason_drop(struct sock *sk, struct sk_buff *skb,
 #endif
 
 /*
- * 6.18 made a child's flags u64 (edd3cb05c00a). A handler is to take what it is called with
- * even where it does not look at it: control-flow integrity compares the two.
+ * 6.18 made a child's flags u64 (edd3cb05c00a). A handler has to have the type by which it is
+ * called, even if it does not use the argument: control-flow integrity compares the two.
  */
 #if defined(PFLOW_HAVE_NEWTASK_U64)
 #define PFLOW_NEWTASK_ARGS void *data, struct task_struct *child, u64 clone_flags
@@ -69,9 +69,9 @@ static inline void sk_skb_reason_drop(struct sock *sk, struct sk_buff *skb,
 #endif
 
 /*
- * A cache that is not merged with others of its size, or its name would stay in sysfs. Before 6.5
- * (d0bf7d5759c1) there is no flag for that. But a cache is not merged either if a part of its
- * objects may be copied to user space. So one byte may be copied, which nobody does.
+ * Make a cache that is not merged with others of its size. If it were, its name would stay in
+ * sysfs. Before 6.5 (d0bf7d5759c1) there is no flag for that. But a cache is not merged either if a
+ * part of its objects may be copied to user space. So one byte may be copied, which nobody does.
  */
 static inline struct kmem_cache *pflow_cache_create(const char *name, unsigned int size)
 {
@@ -104,11 +104,11 @@ static inline void pflow_hrtimer_setup(struct hrtimer *timer,
 }
 
 /*
- * What ftrace saved of a function's arguments, the first being 0. 6.2 has a way to ask for
- * one (94d095ffa0e1); before, whoever saves them at all (x86, s390, powerpc) does so in struct
- * pt_regs, of which x86 fills in no other registers than these, rax and rbp. 6.13 hides what is
- * inside (7888af4166d4).
- * Without DYNAMIC_FTRACE_WITH_ARGS none are saved, and nobody is called to read them.
+ * One of a function's arguments as ftrace saved them, the first being 0. From 6.2 on there is a way
+ * to ask for one (94d095ffa0e1). Before, architectures that save them (x86, s390, powerpc) do so in
+ * struct pt_regs, in which x86 fills in only these registers, rax and rbp. 6.13 hides what is
+ * inside (7888af4166d4). Without DYNAMIC_FTRACE_WITH_ARGS none are saved, and no handler is called
+ * so.
  */
 static __always_inline void *pflow_ftrace_argument(struct ftrace_regs *fregs, unsigned int n)
 {
@@ -131,7 +131,7 @@ static inline u64 pflow_custom_slice(const struct task_struct *task)
 #endif
 }
 
-/* For a thread that does not run yet. */
+/* Set the slice of a thread that does not run yet. */
 static inline void pflow_set_custom_slice(struct task_struct *task, u64 slice_ns)
 {
 #if defined(PFLOW_HAVE_CUSTOM_SLICE)
@@ -184,7 +184,7 @@ static inline void pflow_sk_drops_add(struct sock *sk, unsigned int packets)
 #endif
 }
 
-/* UDP-Lite went in 7.1, and with it an argument of UDP_INC_STATS() (7accba6fd1ab). */
+/* 7.1 took UDP-Lite away, and with it an argument of UDP_INC_STATS() (7accba6fd1ab). */
 static inline void pflow_udp_stats_add(struct net *net, bool v4, int field, unsigned int packets)
 {
 #if IS_ENABLED(CONFIG_IPV6)
@@ -260,7 +260,7 @@ static inline struct sock *pflow_tcp6_lookup(struct net *net, const struct in6_a
 #endif
 }
 
-/* By 7.2 it has the DSCP in place of the TOS. */
+/* By 7.2 a route is looked up by the DSCP in place of the TOS. */
 static inline void pflow_flow_tos(struct flowi4 *fl4, u8 tos)
 {
 #if defined(PFLOW_HAVE_FLOW_DSCP)
@@ -270,7 +270,7 @@ static inline void pflow_flow_tos(struct flowi4 *fl4, u8 tos)
 #endif
 }
 
-/* What the kernel drops on; 6.18 added a queue per node in front of the socket's (b650bf0977d3). */
+/* Bytes by which the kernel drops. 6.18 put a queue per node before the socket's (b650bf0977d3). */
 static inline u32 pflow_rmem(const struct sock *sk)
 {
 	u32 rmem = atomic_read(&sk->sk_rmem_alloc);

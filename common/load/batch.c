@@ -32,9 +32,9 @@
 
 #define DEVICES		16	/* more are left as they are */
 #define DEFER		2	/* so many looks in vain, then its interrupts are on again */
-#define LINGER		HZ	/* since it was last wanted */
+#define LINGER		HZ	/* jiffies for which a batch goes on after it was last wanted */
 #define PROMPT_FOR	(60 * HZ)	/* twice as long as scans are apart */
-#define POLLED		64	/* queues, a power of two; of one device in turn */
+#define POLLED		64	/* queues that are remembered; a power of two */
 
 /**
  * struct batched - a device whose interrupts are put off
@@ -50,7 +50,7 @@ struct batched {
 	u32 wanted_at;
 };
 
-/* jiffies when one was last known that may be sent packets on any CPU */
+/* stamp of when a receiver was last known that wants packets at once, and gets them on any CPU */
 u32 pflow_prompt_at;
 
 /**
@@ -58,8 +58,8 @@ u32 pflow_prompt_at;
  * @napi_id: its number
  * @at: stamp of when a receiver was last known to; 0: never
  *
- * Read and written by anybody: of one's number and another's time nothing comes but a batch less,
- * for a minute.
+ * It is read and written without a lock. If that mixes the number of one queue with the time of
+ * another, a device has no batches for a minute, and no more.
  */
 struct polled {
 	u32 napi_id;
@@ -118,8 +118,8 @@ static bool batch_begin(struct net_device *dev, unsigned long ns)
 }
 
 /**
- * pflow_batch_note_poller() - a receiver polls for its packets
- * @napi_id: the queue by which it was sent some; no number of one, where it was not
+ * pflow_batch_note_poller() - note that a receiver polls for its packets
+ * @napi_id: number of the queue by which it was sent some; less than %MIN_NAPI_ID is none
  *
  * Context: any.
  */
@@ -153,24 +153,24 @@ static bool device_is_polled(const struct net_device *dev)
 	return found;
 }
 
-/* Does somebody there want each packet at once? */
+/* Does a receiver on this CPU want each packet at once? */
 static bool cpu_must_be_prompt(const struct pflow_load *load)
 {
 	return pflow_within(READ_ONCE(load->prompt_at), PROMPT_FOR) ||
 	       pflow_within(READ_ONCE(load->tcp_at), PFLOW_HOLD);
 }
 
-/* Of several CPUs the greatest counts. */
+/* What a CPU wishes of a device. Of several CPUs the greatest counts. */
 enum wish {
 	NO_MATTER,
 	WANTED,
-	UNWANTED,	/* any more: it lingers */
-	REFUSED,
+	UNWANTED,	/* not any more; batches end a while later */
+	REFUSED,	/* they end at once */
 };
 
 /*
- * What receivers on a CPU are sent comes from the device that it polls; or, where it polls
- * several in turn, or none (RPS), from any.
+ * Packets for receivers on a CPU come from the device that this CPU polls. If it polls several in
+ * turn, or none (RPS), they may come from any device.
  */
 static enum wish batch_wish_on_cpu(int cpu, const void *dev)
 {
@@ -241,10 +241,11 @@ static bool cpus_any_pressed(const struct cpumask *cpus)
  * pflow_batch_step() - put off the interrupts of devices whose CPUs are pressed, or no longer
  * @busy: CPUs that have next to no idle time; there it begins
  *
- * It begins at once, before anybody is shed. Who wants each packet at once may not be known yet.
+ * Batches begin at once, before anybody is shed. It may not be known yet who wants each packet at
+ * once.
  *
- * Context: process; the estimator's thread. Return: whether any began, so that it should soon be
- * looked again for who wants to be prompt.
+ * Context: process; the estimator's thread. Return: whether any began. Then it should soon be
+ * looked again whether a receiver wants its packets at once.
  */
 bool pflow_batch_step(const struct cpumask *busy)
 {
@@ -268,8 +269,8 @@ bool pflow_batch_step(const struct cpumask *busy)
 }
 
 /*
- * A device goes. Its values go with it, so its own lock is not needed here, which some kernels
- * hold and some do not. One that goes to another namespace only stays registered.
+ * A device is unregistered. Its values go with it, so the device's own lock is not needed, which
+ * some kernels hold here and some do not. A device that only moves to another namespace stays.
  */
 static int batch_on_device(struct notifier_block *unused, unsigned long event, void *info)
 {
@@ -319,7 +320,7 @@ void pflow_batch_teardown(void)
  * pflow_batch_status() - whose interrupts are put off, for people
  * @m: where to
  *
- * A name means something in its own namespace only, so those of the reader's are told.
+ * A name means something in its own namespace only. So devices of the reader's namespace are named.
  *
  * Context: process.
  */

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * The estimator: a thread that has the four modules look where it is worth it.
+ * The estimator: a thread that has the modules look where it is worth it.
  *
  * It wakes ten times a second and reads a few counters (signals.c, waiting.c). It wakes at once
  * when a CPU comes under pressure (pressure.c). At peace it has packets counted for a moment every
@@ -17,16 +17,17 @@
 #include "../compat/compat.h"
 #include "../internal.h"
 
-#define PERIOD		(HZ / 10)
-#define SOON		max(HZ / 50, 1)	/* after something was done */
-#define LEARN_EVERY	HZ
-#define LEARN_FOR	(HZ / 10)
-#define MEASURE_FOR	(10 * HZ)	/* since it was worth it: attaching costs, too */
-#define SAMPLE_MS	60
+/* In jiffies, but for SAMPLE_MS. */
+#define PERIOD		(HZ / 10)	/* between two rounds */
+#define SOON		max(HZ / 50, 1)	/* to the next round after something was done */
+#define LEARN_EVERY	HZ		/* receive calls are looked at so often under pressure */
+#define LEARN_FOR	(HZ / 10)	/* and for so long */
+#define MEASURE_FOR	(10 * HZ)	/* softirqs are measured so long, as attaching costs, too */
+#define SAMPLE_MS	60		/* length of a sample at peace */
 #define SAMPLE_EVERY	(10 * HZ)
-#define SCAN_EVERY	(30 * HZ)
-#define SCAN_APART	(5 * HZ)
-#define SCAN_PAUSE	(HZ / 2)	/* between two steps of one */
+#define SCAN_EVERY	(30 * HZ)	/* a scan begins so long after the last one, at most */
+#define SCAN_APART	(5 * HZ)	/* and so long after it, at least */
+#define SCAN_PAUSE	(HZ / 2)	/* between two steps of a scan */
 
 static struct kthread_worker *thread;
 static void estimator_round(struct kthread_work *work);
@@ -55,7 +56,7 @@ static u32 last_scan;
 static bool scanning;
 
 /**
- * pflow_estimator_wake() - a CPU came under pressure
+ * pflow_estimator_wake() - have the estimator look now, as a CPU came under pressure
  *
  * Context: any but NMI.
  */
@@ -65,9 +66,10 @@ void pflow_estimator_wake(void)
 }
 
 /**
- * pflow_load_learn() - somebody wants to know who receives, and does not
+ * pflow_load_learn() - ask for a look at who receives
  *
- * Heeded under pressure and where no CPU has time to spare, once a second at most.
+ * The estimator looks once a second at most, and only under pressure or if some CPU has no time to
+ * spare.
  *
  * Context: any.
  */
@@ -78,7 +80,7 @@ void pflow_load_learn(void)
 }
 EXPORT_SYMBOL_GPL(pflow_load_learn);
 
-/* Those that are offline too: the pressure of one that went under pressure ends as well. */
+/* CPUs that are offline are read, too: the pressure of one that went offline has to end as well. */
 static bool signals_read_all(void)
 {
 	bool pressed = false;
@@ -117,14 +119,14 @@ static bool estimator_is_due(u32 last, u32 every)
 }
 
 /*
- * Under pressure owners are learnt at once, and looked at again every second: learning at
- * every receive call would cost just those who have too little. A look has its length,
- * however often the estimator is woken meanwhile.
+ * Under pressure owners are learnt at once, and again every second. To learn at every receive call
+ * would cost just those receivers that have too little. A look lasts %LEARN_FOR, however often the
+ * estimator is woken meanwhile.
  */
 static bool estimator_is_learning(bool pressed, bool busy)
 {
 	bool asked = pressed || (busy && READ_ONCE(learn_asked));
-	u64 now = get_jiffies_64();	/* there may be none for months */
+	u64 now = get_jiffies_64();	/* 64 bits, as the last look may be months ago */
 
 	if (xchg(&learn_anew, false) || (asked && now - last_learnt > LEARN_EVERY)) {
 		WRITE_ONCE(learn_asked, false);

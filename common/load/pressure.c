@@ -7,7 +7,7 @@
  * drops at a socket, and squeezes, do not make it look again for a while. On PREEMPT_RT squeezes
  * are frequent: the time for which a softirq was preempted counts as its own.
  *
- * Context: any but NMI; single words, written by whoever sees a sign.
+ * Context: any but NMI. What is written are single words, on the CPU that sees a sign.
  */
 #include <linux/jiffies.h>
 #include <linux/math64.h>
@@ -41,7 +41,7 @@ bool pflow_load_pressed(const struct pflow_load *load)
 }
 
 /**
- * pflow_load_raise() - something overflows on this CPU: look at its packets
+ * pflow_load_raise() - have a CPU's packets looked at, since something overflows there
  * @cpu: which
  *
  * Context: any but NMI.
@@ -62,10 +62,10 @@ void pflow_load_raise(int cpu)
 EXPORT_SYMBOL_GPL(pflow_load_raise);
 
 /**
- * pflow_load_hint() - something says that it is worth looking at this CPU's packets, no more
+ * pflow_load_hint() - have a CPU's packets looked at, if that may be worth it
  * @cpu: which
  *
- * Not where that was just seen not to pay.
+ * They are not looked at if that was just seen not to pay.
  *
  * Context: any but NMI.
  */

@@ -2,18 +2,17 @@
 /*
  * Signals of overload, each where it arises. Overload belongs to a CPU and its queues.
  *
- *  - A receive queue that stands full. One NAPI poll that uses its whole
- *    weight is normal for a burst; polls that do so one after another, never
- *    once finding the queue empty, for longer than STANDING_NS, are a standing
- *    queue (the idea of CoDel). This is the only signal for a virtio ring,
- *    which overflows in the host, out of the guest's sight. Busy polling and
- *    netpoll use budgets of their own and do not count; nor does the backlog,
- *    which has no device (its drops are counted instead). Drivers use their whole weight, too,
- *    while they have not finished with what was sent: such a poll has received nothing.
- *  - Backlog drops (softnet_data), device drops of a device whose queue
- *    stands full, and time_squeeze, which only says that it is worth looking.
- *  - Drops at a socket buffer, seen by the tracepoint that a drop passes
- *    anyway, so that it costs nothing while nobody drops.
+ *  - A receive queue that stands full. One NAPI poll that uses its whole weight is normal in a
+ *    burst. Polls that do so one after another for longer than STANDING_NS, and never find the
+ *    queue empty, are a standing queue (the idea of CoDel). A virtio ring has no other signal, as
+ *    it overflows in the host, where the guest does not see it. Busy polling and netpoll use
+ *    budgets of their own and do not count. Nor does the backlog, which has no device; its drops
+ *    are counted instead. A driver uses its whole weight, too, while it has not finished with what
+ *    was sent. Such a poll has received nothing, and does not count.
+ *  - Drops in the backlog (softnet_data), drops of a device whose queue stands full, and
+ *    time_squeeze, which only says that it is worth looking.
+ *  - Drops at a socket buffer. A drop passes a tracepoint, which costs nothing while nothing is
+ *    dropped.
  *
  * There is one more signal: a receiver that waits and loses nothing (waiting.c).
  *
@@ -31,10 +30,10 @@
 #include "../compat/compat.h"
 #include "../internal.h"
 
-#define STANDING_NS	(5 * NSEC_PER_MSEC)
+#define STANDING_NS	(5 * NSEC_PER_MSEC)	/* longer than a burst lasts; CoDel's target */
 #define CHAIN_GAP_NS	(50 * NSEC_PER_MSEC)	/* polls further apart are no chain */
 #define POLLED_FEW	64	/* fewer packets tell nothing of what one costs */
-#define NETS_MOST	1024	/* that are looked at for a device: users can make any number */
+#define NETS_MOST	1024	/* namespaces searched for a device, as users can make any number */
 
 /* Counters of the kernel as they were last seen. */
 struct seen {
@@ -50,7 +49,7 @@ static DEFINE_PER_CPU(struct seen, seen);
 static struct napi_struct *ignored __read_mostly;	/* only compared */
 
 /**
- * pflow_load_ignore() - say of a NAPI instance that it brings no packets
+ * pflow_load_ignore() - do not count polls of a NAPI instance that brings no packets
  * @napi: it only continues what came before; NULL: there is none any more
  *
  * Context: process.
@@ -69,9 +68,9 @@ static void device_note(struct pflow_device *noted, const struct net_device *dev
 }
 
 /*
- * Has a device brought this CPU anything since it was last asked? The kernel counts what it hands
- * to its protocols, but for what GRO keeps until the poll is over. Where it may hand packets to
- * other CPUs, which count them, nobody can tell.
+ * Has a device brought this CPU anything since the last call? The kernel counts the packets that it
+ * hands to its protocols, except those that GRO keeps until the poll is over. If it may hand
+ * packets to other CPUs (RPS), these count them, and nobody can tell here.
  */
 static bool chain_has_received(struct pflow_load *load)
 {
@@ -82,7 +81,7 @@ static bool chain_has_received(struct pflow_load *load)
 	return any || pflow_rps_is_used();
 }
 
-/* Longer than a burst lasts. */
+/* Do the polls go on for longer than a burst lasts? */
 static bool chain_stands(const struct pflow_load *load)
 {
 	return READ_ONCE(load->chain_last) - READ_ONCE(load->chain_start) > STANDING_NS;
@@ -165,8 +164,8 @@ static u64 device_losses(struct net_device *dev)
  * @noted: where it was; others may be noted there meanwhile
  * @wanted: it; only compared
  *
- * By its number: a namespace may have any number of devices. Nor does it matter how many
- * namespaces users have made: the oldest are looked at, and the host's is the first.
+ * It is found by its number, since a namespace may have any number of devices. Of the namespaces
+ * the oldest are searched, and the host's is the first. So it does not matter how many users make.
  *
  * Context: RCU read side. Return: it, or NULL if there is none any more.
  */

@@ -14,12 +14,12 @@
 #include "../internal.h"
 
 #define BUSY_US		50000	/* a shorter look tells nothing */
-#define BUSY_IDLE	8	/* busy is who was idle for less than 1/8 of the time */
-#define SPARE_IDLE	4	/* one that is idle for more than this part has time to spare */
-#define WAITING		8	/* who waits for longer than 1/8 of the time may be harmed */
-#define WAITING_EVERY	(HZ / 5)	/* as long as a look takes */
-#define WAITING_SELDOM	(8 * HZ)
-#define POLLED_MANY	100	/* packets in a round; fewer harm nobody */
+#define BUSY_IDLE	8	/* a CPU is busy if it is idle for less than 1/8 of the time */
+#define SPARE_IDLE	4	/* it has time to spare if it is idle for more than 1/4 */
+#define WAITING		8	/* a receiver may be harmed if it waits for more than 1/8 */
+#define WAITING_EVERY	(HZ / 5)	/* jiffies between two looks, as long as one takes */
+#define WAITING_SELDOM	(8 * HZ)	/* the same at most, after looks in vain */
+#define POLLED_MANY	100	/* packets that a CPU polls in a round; fewer harm nobody */
 
 /**
  * struct seen - counters of a CPU as they were last seen
@@ -58,11 +58,11 @@ u64 pflow_cpu_idle_us(int cpu)
 EXPORT_SYMBOL_GPL(pflow_cpu_idle_us);
 
 /**
- * pflow_waiting_busy() - on which CPUs may receivers have to wait? Which have time to spare?
- * @busy: the former; brought up to date
- * @idle: the latter; likewise
+ * pflow_waiting_busy() - find the CPUs on which receivers may have to wait, and the idle ones
+ * @busy: filled in: CPUs where they may have to wait
+ * @idle: filled in: CPUs that have time to spare
  *
- * Context: the estimator's thread. Return: whether there are any of the former.
+ * Context: the estimator's thread. Return: whether any CPU is busy.
  */
 bool pflow_waiting_busy(struct cpumask *busy, struct cpumask *idle)
 {
@@ -107,7 +107,7 @@ u32 pflow_waiting_softirq(int cpu)
 	return per_cpu_ptr(&seen, cpu)->softirq;
 }
 
-/* Since the last round, a tenth of a second ago or less. */
+/* Has a CPU polled many packets since the last round, a tenth of a second ago or less? */
 static bool cpu_polled_many(int cpu)
 {
 	struct seen *last = per_cpu_ptr(&seen, cpu);
@@ -119,9 +119,10 @@ static bool cpu_polled_many(int cpu)
 }
 
 /**
- * pflow_waiting_check() - does somebody wait who answers requests? Then look whether for packets
+ * pflow_waiting_check() - put CPUs under pressure if a receiver waits that answers requests
  *
- * It loses nothing, and nobody drops for it. In vain this looks more and more seldom.
+ * Such a receiver loses no packet, so no other signal tells of it. Whether it waits for packets is
+ * found by looking at them. If that is in vain, it is done more and more seldom.
  *
  * Context: the estimator's thread.
  */

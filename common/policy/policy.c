@@ -1,5 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/* Policy of pf_common; see ../policy.h. */
+/*
+ * Policy of pf_common, as plain arithmetic: the rank of a task, what a control group adds to it,
+ * and the rate of a socket. See ../policy.h.
+ *
+ * Context: any; nothing here sleeps, allocates or locks.
+ */
 #include "../policy.h"
 
 #define USEC_PER_S	1000000u
@@ -17,8 +22,8 @@ static int clamp_int(int value, int low, int high)
  * @nice: nice level, and what control groups add to it; only for %PFLOW_CLASS_NICE
  * @rt_priority: real-time priority, 1..99; only for %PFLOW_CLASS_RT
  *
- * The administrator's word decides (nice, weight, real-time class), as in the paper's
- * static priority (section 3.1); what the scheduler makes of it does not.
+ * What the administrator set decides: nice, weight, real-time class. So it is in the paper, too
+ * (static priority, section 3.1). What the scheduler makes of that does not matter.
  *
  * Context: any. Return: 0..140, higher is more important.
  */
@@ -37,11 +42,11 @@ u8 pflow_rank(enum pflow_class class, int nice, unsigned int rt_priority)
 }
 
 /**
- * pflow_group_counts() - what a control group adds to the nice level of who is in it
+ * pflow_group_counts() - what a control group adds to the nice level of a task in it
  * @nice: what its weight amounts to
  * @trusted: nobody but the administrator sets that
  *
- * Context: any. Return: levels; of who is not trusted only such as lower the rank.
+ * Context: any. Return: levels; if it is not trusted, only such as lower the rank.
  */
 int pflow_group_counts(int nice, bool trusted)
 {

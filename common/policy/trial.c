@@ -1,32 +1,45 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/* A measure on trial; see ../trial.h. */
+/*
+ * A measure on trial, as plain arithmetic: how far it reaches after each interval. ../trial.h tells
+ * the rules. What was found about the constants is in docs/performance/steering.md.
+ *
+ * Context: any; nothing here sleeps, allocates or locks.
+ */
 #include "../trial.h"
 
 #define SECOND_US	1000000u
 #define TICK_MOST_US	100000u		/* a late tick counts no longer than this */
-#define STEEP		8		/* so many times more steps for the square of harm */
-#define RISE_US		24000u		/* what harm takes is spread over so long */
-#define SEEN_US		50000u		/* until harm shows most of what a step does */
-#define FALL_US		(20 * SECOND_US)	/* a step is given back in so long, busy or not */
-#define FALL_SPARE	8		/* steps a second, of all time to spare */
-#define SPARE_NOISE	(PFLOW_ONE / 25)	/* so much is always there */
+
+/* How it rises: harm h asks for h (1 + STEEP h) steps. */
+#define STEEP		8		/* so little harm is answered gently */
+#define RISE_US		24000u		/* the steps are made in so long */
+#define SEEN_US		50000u		/* harm shows most of what a step does after so long */
+
+/* How it holds and sinks. */
+#define FALL_US		(20 * SECOND_US)	/* it sinks by a step in so long at the latest */
+#define FALL_SPARE	8		/* steps that sink in a second if all time is to spare */
+#define SPARE_NOISE	(PFLOW_ONE / 25)	/* of the time; so much always seems to spare */
 #define HOLD_US		100000u
 #define HOLD_MOST_US	(16 * HOLD_US)
-#define NOTICED		(PFLOW_ONE / 2)	/* given back so far, what was enough was so */
-#define ONSET		(PFLOW_ONE / 32)	/* less harm asks for less than that */
-#define GAVE_BACK	(PFLOW_ONE / 16)	/* if so much was too much, it holds for longer */
-#define FADE_US		(10 * SECOND_US)	/* what was enough fades, a step in so long */
-#define BUSY		(PFLOW_ONE / 4)	/* calm with less to spare says that less is enough */
+
+/* How harm comes back: to what was enough, if it sank by NOTICED and harm is more than ONSET. */
+#define NOTICED		(PFLOW_ONE / 2)	/* of a step */
+#define ONSET		(PFLOW_ONE / 32)
+#define GAVE_BACK	(PFLOW_ONE / 16)	/* of a step; after more it holds for longer */
+#define FADE_US		(10 * SECOND_US)	/* what was enough fades by a step in so long */
+#define BUSY		(PFLOW_ONE / 4)	/* of the time; calm with less to spare: less is enough */
 #define LEARN_US	(SECOND_US / 3)	/* most of that is believed after so long */
-#define FUTILE		2		/* so many times what is bearable is left */
-#define FUTILE_DRAIN	2		/* a moment without harm undoes two with it */
-#define ASK_US		(SECOND_US / 2)
+
+/* When it is asked whether the last step helps, and what the answer is. */
+#define FUTILE		2		/* harm is so many times what is bearable */
+#define FUTILE_DRAIN	2		/* time without harm takes off so many times its length */
+#define ASK_US		(SECOND_US / 2)	/* it is asked after so long of that, at first */
 #define ASK_MOST_US	(60 * SECOND_US)
 #define ASKING_US	80000u		/* several times what a mean of harm takes to follow */
-#define BACKOFF_US	(2 * SECOND_US)
+#define BACKOFF_US	(2 * SECOND_US)	/* a vain step stays back so long, at first */
 #define BACKOFF_MOST_US	(60 * SECOND_US)
-#define BACKOFF_FADES	64		/* it is forgotten in so many times as long, unseen */
-#define DIFFERENCE	8		/* what changes harm by less than 1/8 makes none */
+#define BACKOFF_FADES	64		/* a pause takes 1/64 of its length off that */
+#define DIFFERENCE	8		/* a change of harm by less than 1/8 makes none */
 #define DIFFERENCE_LEAST (PFLOW_ONE / 64)	/* nor does so little of a receiver's packets */
 
 static u32 less(u32 value, u32 by)
@@ -44,16 +57,16 @@ static u32 floored(u32 value, u32 floor)
 	return value > floor ? value : floor;
 }
 
-/* What falls to this interval of something that takes so long. */
+/* The part of a value for this interval, if the whole value takes @whole_us. */
 static u32 part(u64 value, u32 elapsed_us, u32 whole_us)
 {
 	return div_u64(value * capped(elapsed_us, whole_us), whole_us);
 }
 
 /*
- * How much further to reach. A share h of harm takes about h (1 + 8 h) steps. A little is cured
- * by less than its share, since a receiver loses much as soon as it gets a little too little.
- * Harm is a mean over some time, so what was reached lately does not show in it yet.
+ * How much further to reach. A share h of harm takes about h (1 + 8 h) steps. So little harm takes
+ * much less than great harm: a receiver loses much as soon as it gets a little too little. Harm is
+ * a mean over some time. What was reached lately does not show in it yet, and is taken off.
  */
 static u32 trial_rise(const struct pflow_trial *trial, const struct pflow_trial_tick *tick,
 		      u32 elapsed_us)
@@ -74,7 +87,7 @@ static u32 trial_fall(const struct pflow_trial *trial, const struct pflow_trial_
 	return slow + part((u64)FALL_SPARE * less(tick->spare, SPARE_NOISE), elapsed_us, SECOND_US);
 }
 
-/* An election makes nobody another. */
+/* Is a receiver of higher priority harmed? One that was only elected since is the same one. */
 static bool trial_harms_another(const struct pflow_trial *trial,
 				const struct pflow_trial_tick *tick)
 {
@@ -82,8 +95,8 @@ static bool trial_harms_another(const struct pflow_trial *trial,
 }
 
 /*
- * Has the step that was taken back been missed? Who loses little loses clearly more without it;
- * who loses nearly all has clearly less left, while its loss hardly changes.
+ * Has the step that was taken back been missed? Then a receiver that lost little loses clearly more
+ * without it. One that lost nearly all has clearly less left, while its loss hardly changes.
  */
 static bool trial_step_was_missed(const struct pflow_trial *trial,
 				  const struct pflow_trial_tick *tick)
@@ -98,9 +111,9 @@ static bool trial_step_was_missed(const struct pflow_trial *trial,
 }
 
 /*
- * Has its receiver been elected since the question was asked? Then it may lose less for that, and
- * what it lost before, with the step, tells nothing. That is asked anew, but not for ever: or who
- * is elected whenever it is asked would never be answered.
+ * Has its receiver been elected since the question was asked? Then it may lose less because of
+ * that, and what it lost before, with the step, tells nothing. So the question is asked anew, but
+ * only once: for a receiver that is elected at every question there would never be an answer.
  */
 static bool trial_must_ask_anew(const struct pflow_trial *trial,
 				const struct pflow_trial_tick *tick)
@@ -118,9 +131,9 @@ static void trial_ask_anew(struct pflow_trial *trial, const struct pflow_trial_t
 }
 
 /*
- * The step that was taken back stays back until it can be told whether it is missed. Where
- * somebody more important is harmed meanwhile it is: that one was well with it. Or else whoever
- * is harmed below him, by whatever, would take it from him again and again.
+ * The step that was taken back stays back until it can be told whether it is missed. If a more
+ * important receiver is harmed meanwhile, it is missed: that one was well with it. Otherwise a less
+ * important one that is harmed, by whatever, would take it from that one again and again.
  */
 static void trial_wait_for_answer(struct pflow_trial *trial, const struct pflow_trial_tick *tick,
 				  u32 elapsed_us)
@@ -162,7 +175,7 @@ static void trial_answer_harm(struct pflow_trial *trial, const struct pflow_tria
 {
 	u32 before = trial->reach;
 
-	/* Given back too soon; if it was much and is missed much, all of it is needed now. */
+	/* It sank too soon. If it sank by much, and harm is great, all of it is needed now. */
 	if (trial->reach + GAVE_BACK < trial->enough &&
 	    trial->calm_us >= floored(trial->hold_us, HOLD_US))
 		trial->hold_us = capped(2 * floored(trial->hold_us, HOLD_US), HOLD_MOST_US);
@@ -176,7 +189,7 @@ static void trial_answer_harm(struct pflow_trial *trial, const struct pflow_tria
 	trial->reach = floored(trial->reach,
 			       capped(trial->reach + trial_rise(trial, tick, elapsed_us), most));
 	trial->unseen += trial->reach - before;
-	/* Where it does about enough there is nothing to ask. */
+	/* If it does not reach as far as it can, there is nothing to ask. */
 	if (!trial->reach || trial->reach < most)
 		trial->futile_us = 0;
 	else if (tick->harm / FUTILE > tick->bearable)
@@ -221,11 +234,11 @@ void pflow_trial_step(struct pflow_trial *trial, const struct pflow_trial_tick *
 	u32 elapsed_us = capped(tick->elapsed_us, TICK_MOST_US);
 	u32 most = tick->most;
 
-	/* What was vain is tried anew, and must not last until others would be asked about. */
+	/* The limit ends: what was vain is tried anew, and asked about soon. */
 	if (trial->limit_us && trial->limit_us <= elapsed_us)
 		trial->ask_us = 0;
 	trial->limit_us = less(trial->limit_us, elapsed_us);
-	/* It is tried for that one at once. What is known of the one before stays so. */
+	/* What was vain for one is tried at once for one of higher priority. */
 	if (trial->limit_us && trial_harms_another(trial, tick)) {
 		trial->limit_us = 0;
 		trial->ask_us = 0;
@@ -244,13 +257,13 @@ void pflow_trial_step(struct pflow_trial *trial, const struct pflow_trial_tick *
 EXPORT_SYMBOL_GPL(pflow_trial_step);
 
 /**
- * pflow_trial_pause() - forget a measure but for what was in vain
+ * pflow_trial_pause() - forget a measure, except what was vain
  * @trial: the measure; nothing is done from now on
  * @pause_us: how long nobody looked, microseconds
  *
- * What comes now is another overload. But what was found vain stays back for as long as it would
- * have, and how often that was so is forgotten slowly. Or whoever is harmed by his own doing would
- * only have to pause to be believed anew.
+ * What comes now is another overload. But a step that was vain stays back for as long as it would
+ * have without the pause. How often it was vain is forgotten slowly. Otherwise a receiver that
+ * harms itself would only have to pause to be believed anew.
  *
  * Context: any.
  */

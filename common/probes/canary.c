@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Are probes called at all? An administrator can switch off every kprobe
- * (/sys/kernel/debug/kprobes/enabled), or ftrace (kernel.ftrace_enabled), which calls kprobes at
- * the entry of a function, and our own handlers (ftrace.c). Ftrace that finds itself broken stops,
- * too. Nobody is told of either. So there is a function that does nothing, and a kprobe at its
- * entry. If that one is called, so are the others.
+ * The canary tells whether probes are called at all.
+ *
+ * An administrator can switch off every kprobe (/sys/kernel/debug/kprobes/enabled). He can switch
+ * off ftrace (kernel.ftrace_enabled), which calls kprobes at the entry of a function and our own
+ * handlers (ftrace.c). Ftrace also stops when it finds itself broken. No module is told of that. So
+ * there is a function that does nothing, and a kprobe at its entry. If that one is called, so are
+ * the others.
  *
  * Context: process, one call at a time; the handler, that of the call.
  */
@@ -16,7 +18,7 @@
 static bool heard;
 static struct kprobe canary;
 
-/* What is empty and has no effect, the compiler would call no more. */
+/* The barrier is an effect: without one the compiler would leave out the call. */
 static noinline void canary_function(void)
 {
 	barrier();

@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Calls at the entry of a function by an ftrace_ops of our own, for what runs for each
- * packet. A kprobe there is called by ftrace too, but with all registers saved, after it
- * was looked up in a hash and with its own state kept about; here ftrace's trampoline
- * saves the arguments and calls the handler.
+ * Calls at the entry of a function by an ftrace_ops of our own, for handlers that run for each
+ * packet. They cost less than a kprobe. Ftrace calls a kprobe, too, but saves all registers for it,
+ * looks it up in a hash and keeps its state. Here ftrace's trampoline saves the arguments and calls
+ * the handler, and no more.
  *
  * Flags that are not set, because each costs something and none is needed:
  *
- * FTRACE_OPS_FL_RECURSION: the handler must not cause a call of the very function it is
- * attached to. Nothing else is in the filter, so whatever else it calls is no recursion; nor
- * is an interrupt in the midst of the handler that leads there for another packet.
+ * FTRACE_OPS_FL_RECURSION: a handler must not cause a call of the very function it is attached to.
+ * No other function is in the filter, so a handler may call any other. An interrupt during the
+ * handler may come to that function with another packet. That is no recursion.
  *
  * FTRACE_OPS_FL_RCU: the functions are those of the network, where RCU watches.
  *
- * Preemption is as in the function's caller, other than in a handler of a kprobe.
+ * Preemption is as in the function's caller, while in a handler of a kprobe it is off.
  *
  * FTRACE_OPS_FL_IPMODIFY, _SAVE_REGS: the handler reads arguments and changes nothing, so it
  * goes along with livepatches of the function, and with BPF programs on it.
@@ -34,7 +34,7 @@
 
 #include "../internal.h"
 
-/* Of what is not registered: nobody walks its filter. */
+/* Free an ops that is not registered, so that nobody walks its filter. */
 static void ops_free(struct ftrace_ops *ops)
 {
 	ftrace_free_filter(ops);
@@ -43,11 +43,11 @@ static void ops_free(struct ftrace_ops *ops)
 
 /**
  * pflow_ftrace_attach() - have a handler called at the entry of a function
- * @address: of the function, or where its call of ftrace is; of the kernel itself, it
- *	must not go
+ * @address: of the function, or of its call of ftrace; it must be part of the kernel itself, which
+ *	never goes
  * @handler: what to call
  *
- * By address, as a name may be that of several functions.
+ * The function is named by its address, as several functions may have one name.
  *
  * Context: process, may sleep. Return: what to detach it by, or an error pointer.
  */
@@ -70,14 +70,14 @@ struct ftrace_ops *pflow_ftrace_attach(const void *address, pflow_ftrace_t handl
 }
 
 /**
- * pflow_ftrace_detach() - have it called no more
+ * pflow_ftrace_detach() - have a handler called no more
  * @ops: as pflow_ftrace_attach() returned it
  *
- * Memory that is not part of the kernel makes it a dynamic ops, so unregistering waits
- * until nobody is in the trampoline: every CPU has switched tasks (softirqs on top of an
- * idle task and lists walked with preemption off are over) and every task has slept by
- * itself or left the kernel (those preempted there have gone on). Who is in the handler is
- * in the trampoline, which called it, and the handler does not sleep. So its text may go on
+ * The ops is allocated, so ftrace takes it for a dynamic one. When that is unregistered, ftrace
+ * waits until nobody is in its trampoline. That is so when every CPU has switched tasks (softirqs
+ * on top of an idle task, and lists walked with preemption off, are over) and every task has slept
+ * by itself or left the kernel (those that were preempted there have gone on). A handler is called
+ * by the trampoline and does not sleep, so nobody is in the handler then either. Its text may go on
  * return.
  *
  * Context: process, may sleep, for about as long as the slowest task takes to do so.
@@ -87,8 +87,8 @@ void pflow_ftrace_detach(struct ftrace_ops *ops)
 	int err = unregister_ftrace_function(ops);
 
 	/*
-	 * Only ftrace that found itself broken, and warned of it, refuses. It never takes
-	 * calls away any more, so the text that they lead to must never go.
+	 * Ftrace refuses only if it found itself broken, and warned of that. From then on it takes
+	 * no calls away, so the text to which they lead must never go.
 	 */
 	if (err)
 		pr_crit("ftrace is broken (error %d): this waits for ever, restart the machine\n",

@@ -8,16 +8,16 @@
  * a slow CPU. Probes that are wanted only at times would be armed just when CPU time is short. So
  * nearly all stay armed as long as the suite runs, and look at a flag first.
  *
- * pf_common's own handlers run in the context of the caller: always a system call, or the last
- * close of a file. In a kprobe preemption is off, else it is as in the caller, who holds the socket
- * that its first argument names. Handlers read, and never change what the kernel does. A hit can be
- * missed. Then the next one, or a scan, learns the same thing.
+ * pf_common's own handlers run in the context of the caller, which is a system call or the last
+ * close of a file. In a kprobe preemption is off, otherwise it is as in the caller. The caller
+ * holds the socket that its first argument names. Handlers read, and never change what the kernel
+ * does. A hit can be missed. Then the next one, or a scan, learns the same thing.
  *
- * On the receive calls something is done only while somebody looks (overload, or the
- * estimator's short sample); the others run once a socket. From 6.3 there is a tracepoint
- * for all receive calls, which they pass as they return. Before, even a call that does
- * nothing costs half a percent of a packet. There they are armed when they are first needed. They
- * stay armed, since disarming waits until every task has slept.
+ * Most handlers run once a socket. Those of receive calls run for each call, and do something only
+ * while somebody looks: under overload, or during the estimator's short sample. From 6.3 on all
+ * receive calls pass a tracepoint as they return. Before 6.3 even a call that does nothing costs
+ * half a percent of a packet. So there they are armed when they are first needed. They stay armed,
+ * since disarming waits until every task has slept.
  *
  * Context: process, may sleep; handlers, as said above.
  */
@@ -37,7 +37,7 @@ static struct socket *socket_argument(struct pt_regs *regs, unsigned int n)
 	return (struct socket *)regs_get_kernel_argument(regs, n);
 }
 
-/* Kernel threads (those of NFS; io_uring has none) are nobody's receiver. */
+/* A kernel thread is no receiver. NFS has such threads; those of io_uring are the process's own. */
 static void owner_learn_holder(struct sock *sk)
 {
 	if (!sk || (current->flags & PF_KTHREAD))
@@ -89,7 +89,7 @@ static int on_receive(struct kprobe *kp, struct pt_regs *regs)
 	return 0;
 }
 
-/* The same. Nothing here receives, so it cannot recur. */
+/* The same, called by ftrace. Nothing here receives, so it cannot recur. */
 static void notrace on_receive_hot(unsigned long ip, unsigned long parent_ip,
 				   struct ftrace_ops *ops, struct ftrace_regs *fregs)
 {
@@ -97,7 +97,7 @@ static void notrace on_receive_hot(unsigned long ip, unsigned long parent_ip,
 		owner_learn_receiver(pflow_ftrace_argument(fregs, 0));
 }
 
-/* The caller holds the socket's file, so the two stay together. Of all families. */
+/* Sockets of all families come here. The caller holds the file, so sk stays with its socket. */
 static void on_received(void *unused, struct sock *sk, int length, int flags)
 {
 	if (READ_ONCE(watching) && (sk->sk_family == AF_INET || sk->sk_family == AF_INET6))
@@ -113,7 +113,7 @@ static int on_release(struct kprobe *kp, struct pt_regs *regs)
 
 	if (!sk)
 		return 0;
-	/* First: who is told finds it gone from the table, so nothing begins for it again. */
+	/* This comes first: modules that are told find it gone, so nothing begins for it again. */
 	pflow_sock_forget(sk);
 	pflow_modules_closes(sk);
 	return 0;
@@ -130,7 +130,7 @@ static struct pflow_probe rows[] = {
 	  "sockets that close are found late: by a scan after a minute, by pf_mm after 0.1 s" },
 };
 
-/* Only where there is no tracepoint for it. */
+/* They are used only if the kernel has no tracepoint there. */
 static struct pflow_probe receive_rows[] = {
 	{ "inet_recvmsg", on_receive, PFLOW_PROBE_WATCHED, true,
 	  "who receives cannot be learnt", on_receive_hot },
@@ -150,8 +150,8 @@ static LIST_HEAD(tables);	/* read under RCU */
 static DEFINE_MUTEX(tables_lock);
 
 /*
- * The kprobe, registered and not armed, knows the address, which no exported function tells;
- * and it does the work itself where ftrace refuses.
+ * A kprobe that is registered and not armed knows the function's address, which no exported
+ * function tells. If ftrace refuses, the kprobe does the work itself.
  */
 static int probe_arm(struct pflow_probe *probe)
 {
@@ -316,7 +316,7 @@ void pflow_probes_teardown(void)
 	receive_calls_teardown();
 }
 
-/* One that cannot be armed now is tried again the next time that it is needed. */
+/* Arm the probes of receive calls. If one cannot be armed, it is tried again when next needed. */
 static bool receive_calls_arm(void)
 {
 	bool any = false;

@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Tracepoints that are not exported by name, but may be found and attached to like
- * any other. One that stays attached costs who passes it a patched call.
+ * Tracepoints of the kernel. They are not exported by name, but a module may walk all of them, find
+ * one by its name and attach to it. While it is attached, a caller that passes it pays for a
+ * patched call.
+ *
+ * Context: process, may sleep.
  */
 #include <linux/printk.h>
 #include <linux/string.h>

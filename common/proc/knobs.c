@@ -3,9 +3,9 @@
  * Knobs: one value each, a module parameter at load time and a file in
  * /proc/packetflow afterwards, both through the same parser.
  *
- * Writing takes CAP_NET_ADMIN in the initial user namespace, and what else the
- * module asks for, of the process that opened the file and of the one that
- * writes. What does not parse changes nothing.
+ * To write takes CAP_NET_ADMIN in the initial user namespace, and the capability that the module
+ * asks for. Both the process that opened the file and the one that writes must have them. A value
+ * that does not parse changes nothing.
  *
  * Context: process, may sleep. Readers of a value take it with READ_ONCE(), anywhere.
  */
@@ -19,7 +19,7 @@
 
 #include "../internal.h"
 
-#define TEXT_MAX	1024	/* and a newline */
+#define TEXT_MAX	1024	/* bytes of a value, without its newline */
 
 static DEFINE_MUTEX(knob_lock);
 
@@ -99,7 +99,7 @@ static int knob_set(struct pflow_knob *knob, char *text, bool apply)
 	return 0;
 }
 
-/* Without the lock, which is for those who write: a value is one word, and lists are under RCU. */
+/* Show a value. A reader takes no lock: a value is one word, and lists are under RCU. */
 static void knob_show(const struct pflow_knob *knob, struct seq_file *m)
 {
 	unsigned int value = READ_ONCE(knob->value);
@@ -200,7 +200,7 @@ static ssize_t knob_file_write(struct file *file, const char __user *from, size_
 
 	if (!knob_may_write(knob, file))
 		return -EPERM;
-	/* A value comes in one write, or it is not one. */
+	/* A value has to come in one write. */
 	if (!size || size > TEXT_MAX + 1 || *pos)
 		return -EINVAL;
 	text = memdup_user_nul(from, size);

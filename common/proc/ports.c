@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Knobs that are a set of ports: numbers and ranges between commas, or none; where the knob
- * says so also remote ports, behind from:.
+ * Knobs that are a set of ports: numbers and ranges between commas, or "none". If the knob allows
+ * it, remote ports may follow behind "from:".
  *
- * A set is never changed but replaced whole under RCU: a list that does not parse changes
- * nothing, and a packet sees the old list or the new one.
+ * A set is never changed. A new one takes its place under RCU. So a list that does not parse
+ * changes nothing, and a packet sees either the old list or the new one.
  *
  * Context: process, may sleep, for writers; RCU read side for readers.
  */
@@ -56,7 +56,10 @@ static int ports_parse_list(struct pflow_ports *ports, bool from, char *text)
 	return err;
 }
 
-/* Readers may hold the old one for a grace period. Under the lock of all knobs, or alone. */
+/*
+ * Put another set in its place; readers may hold the old one for a grace period. The caller has the
+ * lock of all knobs, or is alone.
+ */
 static void ports_replace(struct pflow_knob *knob, struct pflow_ports *ports)
 {
 	struct pflow_ports *old = rcu_replace_pointer(knob->ports, ports, true);
@@ -133,7 +136,7 @@ EXPORT_SYMBOL_GPL(pflow_ports_show);
  * pflow_ports_release() - free the set, last of all
  * @knob: whose it is
  *
- * Not when the module stops: /sys/module still shows its parameters then.
+ * It is not freed when the module stops, since /sys/module still shows its parameters then.
  *
  * Context: process; nobody tests, shows or sets it any more.
  */

@@ -196,7 +196,7 @@ static const struct seq_operations sockets_seq = {
 	.show = sockets_show,
 };
 
-/* It names everybody's processes and peers: root of a container is not to see them. */
+/* The file names processes and peers of all users, which root of a container is not to see. */
 static int sockets_open(struct inode *inode, struct file *file)
 {
 	if (!capable(CAP_NET_ADMIN))

@@ -3,14 +3,16 @@
  * The receive rate of a socket, measured where its packets pass, and the CPU that its receiver
  * runs on.
  *
- * Packets are counted only while their CPU is watched. A window of time that began before that is
- * thrown away.
+ * Packets are counted in windows of 20 ms, and only while their CPU is watched. A window that began
+ * before that is thrown away.
+ *
+ * Context: RCU read side, the packet path.
  */
 #include <linux/jiffies.h>
 
 #include "../internal.h"
 
-/* A receive call tells it once a second; the table of threads follows each move of a thread. */
+/* A receive call tells the CPU once a second. The table of threads follows each move. */
 static void entry_follow_owner(struct pflow_sock *entry)
 {
 	const struct pflow_thread *thread = pflow_thread_find(READ_ONCE(entry->pid));
@@ -28,8 +30,8 @@ static void entry_follow_owner(struct pflow_sock *entry)
  * @entry: the socket's entry
  * @packets: the first of the next window, counted already
  *
- * Another CPU may have closed it just now, with jiffies one ahead of ours even;
- * then there is nothing to close, and no time that it could have lasted.
+ * Another CPU may have closed it just now, even with jiffies one ahead of ours. Then there is
+ * nothing to close, and the time that it lasted comes out as nothing or less.
  *
  * Context: RCU read side, the packet path.
  */

@@ -8,13 +8,13 @@
  * multiply, and so these levels add up, from a thread's own group to the root. Weights that nobody
  * has changed add nothing.
  *
- * A weight counts between the groups of one parent, and here against all of the host. That is
- * right for what the administrator sets, and not for what is delegated: whoever may set the
- * weights below a group could buy its receivers any rank. The kernel does not tell who may. So
- * only groups of the first levels (rank_depth) raise, and those below them only lower. A walk
- * begins at the root, and goes no deeper than GROUPS_MOST, so nobody can make it long by nesting.
- * A group that lies deeper is not lowered by its weight. That gains its owner nothing that he
- * could not have by leaving the weight alone.
+ * The scheduler holds a weight against the other groups of one parent. Here it counts against all
+ * of the host. That is right for weights that the administrator sets, and wrong for those that are
+ * delegated: a user who may set weights below a group could get its receivers any rank. The kernel
+ * does not tell who may. So only groups of the first levels (rank_depth) raise a rank, and those
+ * below them only lower it. A walk begins at the root, and goes no deeper than GROUPS_MOST, so
+ * nobody can make it long by nesting. A group that lies deeper is not lowered by its weight. That
+ * gains its owner nothing that he could not have by leaving the weight alone.
  *
  * The kernel does not export the function that computes a nice level of a weight. But a control
  * group's files are known by name, and each names the function that reads it.
@@ -32,9 +32,9 @@
 
 #if IS_ENABLED(CONFIG_CGROUP_SCHED)
 #define GROUP_BITS	6
-#define GROUPS_MOST	8	/* a task's group and those above it that are asked */
+#define GROUPS_MOST	8	/* levels below the root that are asked */
 
-/* Half of the mixed address; the time; the level: one word, never half of two answers. */
+/* Half of the mixed address, the time and the level are one word, so no answer mixes two. */
 static u64 groups[1 << GROUP_BITS];
 
 static u64 group_pack_word(u64 mixed, int nice)
@@ -42,7 +42,7 @@ static u64 group_pack_word(u64 mixed, int nice)
 	return (mixed & 0xffffffff00000000) | (u64)(u16)(jiffies / HZ) << 16 | (u16)nice;
 }
 
-/* Files of a subsystem are there for good. It is always the same one, and so is the file. */
+/* Find the file that tells a weight as a nice level. Files of a subsystem are there for good. */
 static struct cftype *group_file(const struct cgroup_subsys *ss)
 {
 	static struct cftype *found;
@@ -66,7 +66,7 @@ static int css_own_nice(struct cgroup_subsys_state *css)
 	return file ? file->read_s64(css, file) : 0;
 }
 
-/* Under RCU. A group holds those above it, and they have the controller as it has. */
+/* Add up the levels of a group and of those above it, which it holds. Under RCU. */
 static noinline int css_nice(struct cgroup_subsys_state *css)
 {
 	unsigned int deepest = READ_ONCE(pflow_knobs[PFLOW_KNOB_RANK_DEPTH].value);
@@ -88,8 +88,9 @@ static noinline int css_nice(struct cgroup_subsys_state *css)
  * pflow_group_nice() - what a thread's control groups add to its nice level
  * @task: thread that the caller holds, or current
  *
- * Context: any. Return: levels, %MIN_NICE and less up to %MAX_NICE and more. Where control groups
- * are of version 1, cpu.shares count likewise.
+ * With control groups of version 1, cpu.shares count in the same way.
+ *
+ * Context: any. Return: levels; these may be more than the nice levels reach, both ways.
  */
 int pflow_group_nice(const struct task_struct *task)
 {
@@ -129,7 +130,7 @@ void pflow_group_name(struct task_struct *task, char *name, size_t size)
 	int length = kernfs_path(task_dfl_cgroup(task)->kn, path, sizeof(path));
 
 	strscpy(name, "-", size);
-	/* What was cut short fills it, or would, as the kernel has it. */
+	/* A path that was cut short fills @path, or its length says that it would. */
 	if (length < 0 || length >= sizeof(path) - 1)
 		return;
 	last = strrchr(path, '/');

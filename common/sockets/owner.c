@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Who receives on a socket.
+ * Who receives on a socket: how its owner is learnt.
  *
- * A process that merely has a socket open (it bound it, accepted it, was
- * handed it, or inherited it) is taken for its receiver only until one is seen
- * receiving. Of several receivers (threads, prefork workers) the one of
- * highest priority counts, as long as it has received within PFLOW_HOLD. What counts
- * is the thread that runs in recvmsg(), so servers on epoll and io_uring are
- * right, and so is a socket that was passed on.
+ * The owner is the thread that was seen in recvmsg(). So it is found with servers on epoll and
+ * io_uring, too, and after a socket was passed on. Of several receivers (threads, prefork workers)
+ * the one of highest priority counts, as long as it has received within PFLOW_HOLD. Until a thread
+ * is seen receiving, a process counts that has the socket open: it bound it, accepted it, was
+ * handed it, or inherited it.
  *
  * Context: as each function says: of the receive calls and of the scan.
  */
@@ -69,7 +68,7 @@ static void owner_note_prompt(const struct sock *sk, u8 rank)
 #endif
 	if (likely(rank <= PFLOW_RANK_RT_BASE))
 		return;
-	/* It is the application's to set, to any number at all. */
+	/* sk_incoming_cpu may have been set by the application, to any number. */
 	if (cpu < nr_cpu_ids && cpu_possible(cpu))
 		at = &per_cpu_ptr(&pflow_load, cpu)->prompt_at;
 	if (READ_ONCE(*at) != (u32)jiffies)
@@ -77,8 +76,8 @@ static void owner_note_prompt(const struct sock *sk, u8 rank)
 }
 
 /*
- * Whoever has been open without a port for a while takes no entry: it could not be bound, or is
- * no longer. One whose bind() goes on this moment was entered just now.
+ * A socket that has been open without a port for a while takes no entry. It could not be bound, or
+ * is not bound any more. If its bind() is going on, it was entered just now, and stays.
  */
 static void owner_lets_go(struct sock *sk)
 {
@@ -91,7 +90,7 @@ static void owner_lets_go(struct sock *sk)
 }
 
 /**
- * pflow_owner_holds() - a task has a socket open
+ * pflow_owner_holds() - note that a task has a socket open
  * @sk: the process's socket; the caller holds it
  * @task: the task; the caller holds it
  * @scan: number of the scan that found it, 0 outside scans
@@ -133,12 +132,12 @@ static bool owner_counts(const struct pflow_sock *entry, const struct pflow_prio
 	       !pflow_recent(READ_ONCE(entry->last_received), PFLOW_HOLD);
 }
 
-/* TCP is never shed, but its receivers are among those it is shed for. */
+/* Note a TCP receiver on a CPU: TCP is never shed, but others are shed for its receivers. */
 static void load_note_tcp(int cpu, u8 rank, u32 now)
 {
 	struct pflow_load *load;
 
-	/* sk_incoming_cpu is the application's to set, to any number at all. */
+	/* sk_incoming_cpu may have been set by the application, to any number. */
 	if ((unsigned int)cpu >= nr_cpu_ids || !cpu_possible(cpu))
 		return;
 	load = per_cpu_ptr(&pflow_load, cpu);
@@ -151,7 +150,7 @@ static void load_note_tcp(int cpu, u8 rank, u32 now)
 		WRITE_ONCE(load->tcp_at, now);
 }
 
-/* Does the peer run on this host? Then what is lost for want of its CPU is its own. */
+/* Does the peer run on this host? Then it may be its own peer that takes the CPU from it. */
 static bool sock_peer_is_local(const struct sock *sk)
 {
 	const struct inet_sock *inet = inet_sk(sk);
@@ -166,7 +165,7 @@ static bool sock_peer_is_local(const struct sock *sk)
 	return ipv4_is_loopback(inet->inet_daddr) || inet->inet_daddr == inet->inet_rcv_saddr;
 }
 
-/* Where a TCP receiver runs, and where it is sent to. */
+/* Note the CPU on which a TCP receiver runs, and the one on which its packets arrive. */
 static void owner_note_stream(const struct sock *sk, u8 rank, unsigned int cpu)
 {
 	u32 now = jiffies;
@@ -176,10 +175,10 @@ static void owner_note_stream(const struct sock *sk, u8 rank, unsigned int cpu)
 }
 
 /**
- * pflow_owner_accepts() - current accepts a connection
+ * pflow_owner_accepts() - note that current accepts a connection
  * @sk: it; the caller holds it
  *
- * Who accepts will receive, and may have to wait long before it is seen to.
+ * A thread that accepts will receive, and may have to wait long before it is seen receiving.
  *
  * Context: RCU read side, process context, preemption may be off.
  */
@@ -195,7 +194,7 @@ void pflow_owner_accepts(struct sock *sk)
 }
 
 /**
- * pflow_owner_receives() - current is about to receive on a socket
+ * pflow_owner_receives() - note that current is about to receive on a socket
  * @sk: the process's socket; the caller holds it
  *
  * Context: RCU read side, process context, preemption may be off.
@@ -210,7 +209,7 @@ void pflow_owner_receives(struct sock *sk)
 
 	if (!entry)
 		return;
-	/* All that follows is told once a jiffy: a look must not cost what it looks for. */
+	/* What follows is noted once a jiffy, as noting takes time from the receiver. */
 	if (READ_ONCE(entry->last_received) == now && READ_ONCE(entry->pid) == current->pid &&
 	    READ_ONCE(entry->learnt) == PFLOW_RECEIVES)
 		return;

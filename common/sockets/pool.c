@@ -18,8 +18,8 @@
 #include "../compat/compat.h"
 #include "../internal.h"
 
-#define POOL_FULL	1024
-#define POOL_LOW	512
+#define POOL_FULL	1024	/* entries; the worker fills the pool up to that */
+#define POOL_LOW	512	/* entries; with fewer the worker is asked to fill it */
 
 static struct kmem_cache *entries;
 static DEFINE_RAW_SPINLOCK(pool_lock);

@@ -4,8 +4,9 @@
  *
  * The rank follows only what the administrator set: scheduling class, nice level, and the weight
  * of control groups (group.c), which counts as so many levels of nice. Between two tasks of
- * different scheduling groups (autogroup gives every session one, systemd every service) nice
- * does nothing for the CPU share; this file only detects that, and reports it in status.
+ * different scheduling groups nice does nothing for the share of the CPU. Autogroup gives every
+ * session such a group, and systemd every service. This file only finds that out, and status
+ * reports it.
  *
  * Context: any but NMI, unless said otherwise.
  */
@@ -35,9 +36,9 @@ static enum pflow_class task_class(const struct task_struct *task)
 }
 
 /*
- * struct task_group is private to the scheduler, but begins with its cgroup
- * state (kernel/sched/sched.h, all releases): a task whose group is not its
- * cgroup's own sits in an autogroup.
+ * struct task_group is private to the scheduler, but it begins with its cgroup state
+ * (kernel/sched/sched.h, all releases). So if a task's group is not the one of its cgroup, the task
+ * is in an autogroup.
  */
 static void task_note_group(struct task_struct *task, struct pflow_priority *priority)
 {
@@ -54,9 +55,9 @@ static void task_note_group(struct task_struct *task, struct pflow_priority *pri
 }
 
 /*
- * Threads whose scheduling pf_sched has changed, and how they ranked before: what
- * it lends them must not raise their rank. Few, so they are walked; a slot names
- * its task by an address that is only compared.
+ * Threads whose scheduling pf_sched has changed, and how they ranked before: what it lends them
+ * must not raise their rank. There are few, so all are walked. A pin names its task by an address,
+ * which is only compared.
  */
 #define PINS	64
 
@@ -69,7 +70,7 @@ static DEFINE_RAW_SPINLOCK(pins_lock);
 static unsigned int pinned;
 
 /**
- * pflow_rank_pin() - let a task rank as it does, whatever is lent to it
+ * pflow_rank_pin() - keep a task's rank as it is, whatever is lent to it
  * @task: held until pflow_rank_unpin()
  * @rank: its rank
  *
@@ -156,12 +157,12 @@ void pflow_task_priority(struct task_struct *task, struct pflow_priority *priori
 }
 
 /**
- * pflow_task_user() - whose is a task, where what one user may take of all is bounded?
+ * pflow_task_user() - whose is a task? For bounds on what one user may take
  * @task: task that the caller holds, or has under RCU
  *
- * The real uid, which a program that is set-uid does not change. In a container it is whose the
- * container is: root there has as many uids as were mapped, and would be as many users. A
- * container of root's own is a user by itself, as its tenants are not to share with the host's.
+ * It is the real uid, which a set-uid program does not change. A task in a user namespace counts as
+ * that of the namespace's owner: root in there has many uids, and would be as many users. A
+ * namespace that root owns is a user by itself, as its tenants are not to share with the host's.
  *
  * Context: any. Return: a number, compared only.
  */
@@ -187,11 +188,11 @@ u32 pflow_task_user(const struct task_struct *task)
 EXPORT_SYMBOL_GPL(pflow_task_user);
 
 /**
- * pflow_sock_user() - whose is a socket, likewise
+ * pflow_sock_user() - whose is a socket? For the same bounds
  * @entry: of it
  * @sk: it; the caller holds it, or has it under RCU
  *
- * That of its receiver, as far as known: a socket may be handed on.
+ * It is its receiver's, as far as that is known, since a socket may be handed on.
  *
  * Context: RCU read side. Return: a number, compared only.
  */

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Whose the table is where it is full.
+ * Quota: which sockets have the places of the table when it is full.
  *
- * As long as there is room nobody is refused. Where there is none, a newcomer takes the place of
- * an entry that gives way. A socket on which nobody was seen receiving gives way first, to one on
- * which somebody was. Besides, TCP may hold half of the table, and a user a quarter: more only as
- * long as nobody else wants it. So sockets that one user opens cost others only the places of
+ * As long as there is room nobody is refused. If there is none, a newcomer takes the place of an
+ * entry that gives way. A socket on which nobody was seen receiving gives way first, to one on
+ * which somebody was. Besides, TCP may hold half of the table, and a user a quarter, and more only
+ * as long as nobody else wants it. So sockets that one user opens cost others only the places of
  * sockets on which they were not seen receiving. They get such a place back when they receive.
  *
  * A user is known by the socket's user id, hashed with a key that nobody knows. Two users may
@@ -65,8 +65,8 @@ void pflow_quota_newcomer(const struct sock *sk, bool receives, struct pflow_new
 }
 
 /**
- * pflow_quota_enter() - an entry is made
- * @entry: it; who its user is stays with it, as the socket's may change
+ * pflow_quota_enter() - count an entry that is made
+ * @entry: it; it keeps its user, as the socket's may change
  * @newcomer: for whom
  *
  * Context: any.
@@ -79,7 +79,7 @@ void pflow_quota_enter(struct pflow_sock *entry, const struct pflow_newcomer *ne
 }
 
 /**
- * pflow_quota_leave() - an entry goes
+ * pflow_quota_leave() - count no more an entry that goes
  * @entry: it
  *
  * Context: any.
@@ -100,7 +100,7 @@ static bool user_has_his_share(u8 user)
 	return atomic_read(&users[user]) >= table_most() / 4;
 }
 
-/* May more of TCP be displaced by UDP? */
+/* Does TCP have so much of the table that UDP may displace some of it? */
 static bool tcp_has_its_share(void)
 {
 	return atomic_read(&kinds[true]) >= table_most() / 2;
@@ -128,7 +128,7 @@ bool pflow_quota_may_displace(const struct pflow_newcomer *newcomer)
 	       (!newcomer->tcp && tcp_has_its_share());
 }
 
-/* Nobody is known to have received there lately. */
+/* Is nobody known to have received there lately? */
 static bool entry_merely_holds(const struct pflow_sock *entry)
 {
 	if (pflow_recent(READ_ONCE(entry->drained), PFLOW_HOLD))
@@ -141,11 +141,11 @@ static bool entry_merely_holds(const struct pflow_sock *entry)
  * pflow_quota_gives_way() - does an entry give way to a newcomer?
  * @entry: it
  * @newcomer: to whom
- * @hard: nothing that merely holds was found
+ * @hard: no entry was found on which nobody was seen receiving
  *
- * What pf_sched has elected or pf_mm lets grow stays. There are only a few of these, by their own
- * bounds. What is owed drops that its socket does not know of yet stays, too, until a scan has
- * told it; but not if its user has too much.
+ * An entry stays if pf_sched has elected its receiver, or if pf_mm lets its buffer grow. By their
+ * own bounds these are only a few. An entry stays, too, if it knows of drops that its socket does
+ * not know of yet (@owed), until a scan has told the socket; but not if its user has too much.
  *
  * Context: any; the lock of the entry's chain is held. Return: whether it does.
  */
@@ -161,7 +161,7 @@ bool pflow_quota_gives_way(const struct pflow_sock *entry, const struct pflow_ne
 		return true;
 	if (atomic_read(&entry->owed))
 		return false;
-	/* To be seen receiving is cheap, to be sent packets is not. TCP's are not counted. */
+	/* A user can easily be seen receiving, but not be sent packets. TCP's are not counted. */
 	if (hard)
 		return newcomer->receives && !newcomer->tcp && !READ_ONCE(entry->rate);
 	if (!entry_merely_holds(entry))

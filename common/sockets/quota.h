@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* Whose the table is where it is full; see quota.c. */
+/*
+ * Which sockets have the places of the table when it is full; see quota.c. The table asks here
+ * before it enters a socket, and for each entry whether it gives way.
+ */
 #ifndef _PFLOW_SOCKETS_QUOTA_H
 #define _PFLOW_SOCKETS_QUOTA_H
 

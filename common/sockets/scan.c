@@ -1,19 +1,18 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Walk every process's open files for sockets.
+ * The scan: it walks every process's open files for sockets.
  *
- * Finds the sockets that existed before the module was loaded, those whose
- * learning probe was missed, and, by what it no longer meets, the entries
- * whose release was missed. Runs when the suite starts, when a CPU comes under
- * pressure, when people read the table, and now and then.
+ * It finds sockets that were there before the module was loaded, and those for which a probe was
+ * missed. An entry that it does not meet belongs to a socket whose release was missed. It runs when
+ * the suite starts, when a CPU comes under pressure, when people read the table, and now and then.
  *
  * A user may have any number of processes and files. So a scan goes in steps of so many files each,
- * from where the last step ended; the worker leaves time between them. Processes that share one
- * table of files are one: it is walked once.
+ * from where the last step ended, and the worker leaves time between them. A table of files that
+ * several processes share is walked once.
  *
- * Tasks are taken in batches by reference, files in batches under the lock
- * that iterate_fd() takes, so neither RCU nor a file table is held for long. A
- * task that is missed because the list moved is met the next time.
+ * Tasks are taken in batches by reference, and files in batches under the lock that iterate_fd()
+ * takes. So neither RCU nor a table of files is held for long. A task that is missed because the
+ * list moved is met the next time.
  *
  * Context: a worker; process, may sleep.
  */
@@ -27,11 +26,11 @@
 
 #include "../internal.h"
 
-#define TASK_BATCH	64
-#define FILE_BATCH	256
+#define TASK_BATCH	64	/* tasks that are held at a time */
+#define FILE_BATCH	256	/* files that are looked at under one lock */
 #define STEP		100000	/* files, of 0.1 to 0.3 us each */
 #define TASK_COST	16	/* a process without files takes as long as so many of them */
-#define SHARED_BITS	6
+#define SHARED_BITS	6	/* 64 shared tables of files are remembered, by their hash */
 
 static DEFINE_MUTEX(scan_lock);
 static struct task_struct *processes[TASK_BATCH];	/* not allocated: a scan must not fail */
@@ -90,7 +89,7 @@ static bool scan_met_files(struct task_struct *task)
 	return before;
 }
 
-/* Return: files met. */
+/* Walk a task's table of files. Return: files met. */
 static unsigned int scan_files(struct task_struct *task)
 {
 	struct file_walk walk = { .task = task };
@@ -115,8 +114,8 @@ static unsigned int scan_files(struct task_struct *task)
 }
 
 /*
- * A leader that has exited leaves its files to its threads. Not for_each_thread(): where uses
- * of RCU lists are checked it names tasklist_lock, which modules do not get.
+ * A leader that has exited leaves its files to its threads. for_each_thread() is of no use here: in
+ * kernels that check uses of RCU lists it names tasklist_lock, which modules do not get.
  */
 static struct task_struct *task_with_files(struct task_struct *process)
 {
@@ -128,7 +127,7 @@ static struct task_struct *task_with_files(struct task_struct *process)
 	return process;
 }
 
-/* Return: files met. */
+/* Walk the files of a process. Return: files met. */
 static unsigned int scan_process(struct task_struct *process)
 {
 	struct task_struct *task;
@@ -143,7 +142,7 @@ static unsigned int scan_process(struct task_struct *process)
 	return files;
 }
 
-/* Where to go on; where the process met last is gone, as many are passed as were met. */
+/* Where to go on. If the process met last is gone, as many are skipped as were met. */
 static struct task_struct *scan_where_left(void)
 {
 	struct task_struct *process = &init_task;
@@ -221,7 +220,7 @@ static bool scan_go_on(unsigned int files)
 }
 
 /**
- * pflow_scan() - one step of bringing the table in line with what is open now
+ * pflow_scan() - go one step in bringing the table in line with what is open now
  *
  * Context: process, may sleep, for some 30 ms, or as long as one process has files.
  * Return: whether all that is open has been met.
@@ -239,7 +238,8 @@ bool pflow_scan(void)
 /**
  * pflow_scan_whole() - meet all that is open, from the beginning
  *
- * It takes as long as there are processes and files. So it is for when the suite stops only.
+ * The more processes and files there are, the longer it takes. So it is only for when the suite
+ * stops.
  *
  * Context: process, may sleep.
  */

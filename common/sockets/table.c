@@ -2,16 +2,15 @@
 /*
  * The shared table (sockbuf_table, Fig. 5 of the paper): one entry a socket.
  *
- * A fixed array of RCU hash chains keyed by the socket's address; the cookie
- * tells a socket from a later one at the same address (TCP sockets are
- * recycled without a grace period). Readers hold nothing but RCU. Writers are
- * rare (a socket is bound, accepted, first received on, released) and take one
- * of a few raw locks by chain, since they run with preemption off inside
- * kprobes, where a PREEMPT_RT spinlock would sleep.
+ * It is a fixed array of RCU hash chains. An entry is found by the socket's address. The cookie
+ * tells the socket from a later one at the same address, since TCP sockets are recycled without a
+ * grace period. Readers hold nothing but RCU. Writing is rare: a socket is bound, accepted, first
+ * received on, or released. A writer takes one of a few raw locks, by chain. A spinlock would not
+ * do: writers run inside kprobes with preemption off, where a spinlock of PREEMPT_RT would sleep.
  *
- * Entries come from a pool (pool.c). An entry is freed a grace period after it
- * left its chain; it keeps nothing alive and nothing keeps it. Where the table
- * is full, one gives way to a newcomer, or the newcomer is refused (quota.c).
+ * Entries come from a pool (pool.c). An entry is freed a grace period after it left its chain. It
+ * keeps nothing alive, and nothing keeps it. If the table is full, an entry gives way to a
+ * newcomer, or the newcomer is refused (quota.c).
  *
  * Context: readers, RCU read side; writers, any but NMI, preemption may be off.
  */
@@ -28,8 +27,8 @@
 
 #define LOCKS		256
 #define CHAIN_LENGTH	4	/* at most sockets; sizes the array */
-#define LOOK_AT		64	/* chains, or entries, for one that gives way */
-#define LIFE_UNSEEN	(60 * HZ)	/* then an entry is taken for dead */
+#define LOOK_AT		64	/* chains, or entries, that are searched for one that gives way */
+#define LIFE_UNSEEN	(60 * HZ)	/* an entry not seen for longer is taken for dead */
 
 /* With its chain, an entry is to take no more than 256 bytes. */
 static_assert(sizeof(struct pflow_sock) <= 240);
@@ -62,9 +61,9 @@ raw_spinlock_t *pflow_sock_lock(const struct pflow_sock *entry)
 }
 
 /*
- * Readers may hold the entry for a grace period. Who finds the new count of departures no longer
- * finds the entry (pflow_sock_lease()). Who holds a lease and still finds the old one is inside a
- * read-side section that the entry outlives, because its grace period begins later.
+ * Readers may hold the entry for a grace period. A reader that sees the new count of departures no
+ * longer finds the entry (pflow_sock_lease()). A reader that holds a lease and still sees the old
+ * count is inside a read-side section that the entry outlives, since its grace period begins later.
  */
 static void entry_unlink(struct pflow_sock *entry)
 {
@@ -72,6 +71,7 @@ static void entry_unlink(struct pflow_sock *entry)
 
 	lockdep_assert_held(&locks[lock]);
 	hlist_del_rcu(&entry->node);
+	/* Pairs with pflow_sock_lease(): who sees the new count finds the entry gone. */
 	smp_store_release(&departures[lock], departures[lock] + 1);
 	pflow_quota_leave(entry);
 	pflow_pool_free_later(entry);
@@ -90,8 +90,8 @@ static u64 socket_cookie(struct sock *sk)
  * pflow_sock_find() - look up a socket
  * @sk: socket that the caller may read for now
  *
- * Context: RCU read side; any. Return: the entry, good until the caller's
- * read-side section ends, or NULL where the socket is not tracked.
+ * Context: RCU read side; any. Return: the entry, good until the caller's read-side section ends,
+ * or NULL if the socket has none.
  */
 struct pflow_sock *pflow_sock_find(const struct sock *sk)
 {
@@ -146,7 +146,7 @@ void pflow_sock_settle(struct pflow_sock *entry, struct sock *sk)
 }
 EXPORT_SYMBOL_GPL(pflow_sock_settle);
 
-/* One of this chain. Return: whether one gave way. */
+/* Look in one chain for an entry that gives way. Return: whether one did. */
 static bool bucket_make_room(unsigned int bucket, const struct pflow_newcomer *newcomer, bool hard,
 			     unsigned int *looked)
 {
@@ -170,9 +170,9 @@ static bool bucket_make_room(unsigned int bucket, const struct pflow_newcomer *n
 }
 
 /*
- * A hand goes round the chains, as that of a clock, for whoever comes. It looks at a few, so
- * one entry costs no more however many there are. Nobody can know which are next, as where a
- * socket's entry is depends on its address.
+ * A hand goes round the chains, like that of a clock. For each newcomer it goes on and looks at a
+ * few, so that costs no more however many entries there are. Nobody can know which are next, since
+ * the place of an entry depends on its socket's address.
  */
 static bool hand_finds_room(const struct pflow_newcomer *newcomer, bool hard)
 {
@@ -189,8 +189,8 @@ static bool hand_finds_room(const struct pflow_newcomer *newcomer, bool hard)
 }
 
 /*
- * What merely holds looks once a jiffy, if that is in vain: a scan meets many more of them than
- * there is room for.
+ * If a look was in vain, no other is made in the same jiffy for a socket on which nobody was seen
+ * receiving. A scan meets many more of those than there is room for.
  */
 static bool table_has_room(const struct pflow_newcomer *newcomer)
 {
@@ -226,7 +226,7 @@ static struct pflow_sock *entry_make(struct sock *sk, u64 cookie)
 	entry->last_seen = jiffies;
 	entry->last_received = jiffies;
 	entry->drained = pflow_stamp_past(PFLOW_HOLD);
-	entry->room = U32_MAX;		/* not known: what follows a first look is no relief */
+	entry->room = U32_MAX;		/* not known, so the first look is not taken for relief */
 	return entry;
 }
 
@@ -264,8 +264,8 @@ unlock:
  * @sk: socket of a process, which the caller holds
  * @met: how it was come by
  *
- * Tracked are UDP and TCP sockets of both families in every namespace. What is not bound receives
- * nothing and takes no entry.
+ * UDP and TCP sockets of both families are entered, in every namespace. A socket that is not bound
+ * receives nothing and takes no entry.
  *
  * Context: RCU read side; preemption may be off. Return: the entry as from
  * pflow_sock_find(), or NULL.
@@ -275,7 +275,7 @@ struct pflow_sock *pflow_sock_get(struct sock *sk, enum pflow_met met)
 	struct pflow_newcomer newcomer;
 	struct pflow_sock *entry, *made;
 
-	/* By type too: a raw socket may carry the same protocol number. */
+	/* The type is asked, too: a raw socket may have the same protocol number. */
 	if (!sk_fullsock(sk) || (!sk_is_udp(sk) && !sk_is_tcp(sk)))
 		return NULL;
 	entry = pflow_sock_find(sk);
@@ -333,8 +333,8 @@ static bool entry_is_dead(const struct pflow_sock *entry, u32 since)
  * pflow_table_reap() - collect entries whose release was missed
  * @since: when the scan began, in jiffies; it may have lasted for long
  *
- * To be called after a scan has met all open sockets. One on its way between
- * two processes, or known to io_uring alone, is met by none, hence the delay.
+ * To be called after a scan has met all open sockets. No scan meets a socket that is on its way
+ * between two processes, or known to io_uring alone. So an entry goes only after %LIFE_UNSEEN.
  *
  * Context: process.
  */

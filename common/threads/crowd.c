@@ -24,7 +24,7 @@
 #include "../internal.h"
 
 #define CROWD_US	12000	/* three ticks of 250 Hz; the scheduler looks at each */
-#define PUSH_US		1000	/* it does so at once, or not at all */
+#define PUSH_US		1000	/* a push happens at once, or not at all */
 #define AGAIN		(HZ / 10)
 #define AGAIN_MOST	(4 * HZ)
 
@@ -75,7 +75,7 @@ static DEFINE_KTHREAD_WORK(crowd_work, crowd_in);
  * @task: it
  * @cpu: where it is, and should not be
  *
- * One at a time: whoever is not taken up is seen again at the next look.
+ * One thread is moved at a time. Another one is seen again at the next look.
  *
  * Context: the estimator's thread; under RCU.
  */

@@ -10,8 +10,8 @@
  * looks there first when it wakes the next time (wake_cpu). Another CPU is written in its place,
  * one that the task may use. The scheduler is free to choose anew, which it does if that CPU is no
  * longer idle, and writes its own choice over it. So nothing has to be taken back: affinity, class
- * and group of the task stay as they are. Whoever does not want his server to be moved binds it to
- * a CPU, as always. Who always has something to do never wakes; see crowd.c.
+ * and group of the task stay as they are. An administrator who does not want a server to be moved
+ * binds it to a CPU, as always. A thread that always has something to do never wakes; see crowd.c.
  *
  * Placing costs nobody packets, so it comes before shedding: pf_filter then sees only the waiting
  * that remains. The most important receiver is placed first. Each CPU gets one at a time, until
@@ -27,8 +27,8 @@
 
 #include "../internal.h"
 
-#define WAITS		(PFLOW_ONE / 8)	/* who waits for less is left where it is */
-#define AWAKE		(PFLOW_ONE / 8 * 7)	/* who is so for more hardly ever wakes */
+#define WAITS		(PFLOW_ONE / 8)	/* of the time; who waits for less is left where it is */
+#define AWAKE		(PFLOW_ONE / 8 * 7)	/* awake for more of it, it hardly ever wakes */
 
 static bool thread_waits_for_softirqs(const struct pflow_thread *thread)
 {
@@ -40,7 +40,7 @@ static bool thread_waits_for_softirqs(const struct pflow_thread *thread)
 		pflow_lately(READ_ONCE(thread->datagrams_at)));
 }
 
-/* The most important one that has not been tried. */
+/* The most important receiver that waits and has not been tried yet. */
 static struct pflow_thread *thread_next_to_place(unsigned long *tried)
 {
 	struct pflow_thread *best = NULL;
@@ -59,7 +59,7 @@ static struct pflow_thread *thread_next_to_place(unsigned long *tried)
 	return best;
 }
 
-/* One that is near, that it may use, and where it would wait for less than it does. */
+/* Find an idle CPU nearby that the task may use, and where it would wait for less than it does. */
 static unsigned int task_idle_cpu(const struct task_struct *task, unsigned int from, u32 wait,
 				  const struct cpumask *idle)
 {
@@ -80,7 +80,8 @@ static unsigned int task_idle_cpu(const struct task_struct *task, unsigned int f
  * pflow_task_may_be_placed() - is a thread left to the scheduler's fair class?
  * @task: it
  *
- * Who made a thread real-time also says where it runs. One that pf_sched raised is none.
+ * An administrator who made a thread real-time also says where it runs. A thread that pf_sched
+ * raised does not count as real-time.
  *
  * Context: RCU read side. Return: whether it is.
  */
@@ -91,7 +92,7 @@ bool pflow_task_may_be_placed(struct task_struct *task)
 }
 EXPORT_SYMBOL_GPL(pflow_task_may_be_placed);
 
-/* Under RCU. */
+/* Have one thread woken where a CPU idles. Under RCU. */
 static void thread_place(const struct pflow_thread *thread, struct cpumask *left)
 {
 	struct task_struct *task = pflow_thread_task(thread);

@@ -3,12 +3,12 @@
  * The threads that receive: how much of the time each runs, and how much it is kept
  * from running.
  *
- * A server that answers requests loses no packet when it has too little of a CPU; it waits.
- * It waits in the run queue, which the scheduler counts (sched_info.run_delay), and it
- * waits while a softirq runs on top of it, which the scheduler takes for its own run time:
- * stock kernels of Debian do not account for interrupts apart. So the time of softirqs that
- * receive is measured here, by the two tracepoints around each, and charged to the
- * thread underneath.
+ * A server that answers requests loses no packet when it has too little of a CPU. It waits, in two
+ * places. One is the run queue. The scheduler counts that time (sched_info.run_delay). The other is
+ * beneath a softirq that runs on top of the thread. Debian's stock kernels do not account for
+ * interrupts apart, so the scheduler counts that time as the thread's own. So the time of softirqs
+ * that receive is measured here, by the two tracepoints around each, and charged to the thread
+ * beneath.
  *
  * A thread enters when it is seen in a receive call while somebody looks, and leaves when it
  * has not been seen for PFLOW_HOLD, or has ended. Slots name threads by id and start
@@ -95,7 +95,7 @@ static struct pflow_thread *thread_claim(pid_t pid)
 	return NULL;
 }
 
-/* A slot of one's own, or that of the least important who may stand here. */
+/* Find a free slot for a thread, or else take that of the least important thread. */
 static struct pflow_thread *thread_enter(pid_t pid, u8 rank)
 {
 	struct pflow_thread *lowest = NULL, *thread = thread_claim(pid);
@@ -116,7 +116,7 @@ static struct pflow_thread *thread_enter(pid_t pid, u8 rank)
 }
 
 /**
- * pflow_thread_receives() - current is seen receiving
+ * pflow_thread_receives() - note that current is receiving
  * @rank: its rank
  * @stream: from a TCP socket, not a UDP one
  *
@@ -131,10 +131,10 @@ void pflow_thread_receives(u8 rank, bool stream)
 	thread = pflow_thread_find(current->pid);
 	if (!thread)
 		thread = thread_enter(current->pid, rank);
-	/* As many receive already as can be known. */
+	/* All slots are taken by threads that are as important. */
 	if (!thread)
 		return;
-	/* Another's slot until now: what was known of that one is void, see thread_sample(). */
+	/* It was another thread's slot. What was known of that one is void, see thread_sample(). */
 	if (READ_ONCE(thread->born) != pflow_task_born(current)) {
 		WRITE_ONCE(thread->streams_at, 0);
 		WRITE_ONCE(thread->datagrams_at, 0);
@@ -151,8 +151,8 @@ void pflow_thread_receives(u8 rank, bool stream)
 }
 
 /*
- * What only the backlog hands on (loopback, veth) has a softirq a packet, and a clock costs as
- * much as that: of these one in so many is measured, and stands for the others.
+ * Packets that only the backlog hands on (loopback, veth) may have a softirq each. To read a clock
+ * costs as much as such a softirq. So one in BACKLOG_ONES of them is measured, and stands for all.
  */
 static DEFINE_PER_CPU(u32, unmeasured);
 static DEFINE_PER_CPU(u32, device_polls);
@@ -198,12 +198,12 @@ static struct pflow_trace entry_trace = { "softirq_entry", on_softirq_entry,
 static struct pflow_trace exit_trace = { "softirq_exit", on_softirq_exit,
 	"nobody is shed for a receiver that waits while softirqs run" };
 
-/* One that cannot be attached now is tried again at the next onset. */
+/* Attach both tracepoints. If that fails now, it is tried again at the next onset. */
 static int softirq_traces_attach(void)
 {
 	int cpu, err;
 
-	/* One that had begun as the last probe went has no end. */
+	/* A softirq that had begun when the probes were detached has no end. */
 	for_each_possible_cpu(cpu)
 		per_cpu(entered, cpu) = 0;
 	err = pflow_trace_attach(&entry_trace);
@@ -256,7 +256,7 @@ void pflow_threads_note(bool on)
 	if (on == noting)
 		return;
 	WRITE_ONCE(noting, on);
-	/* Who is still in a receive call may enter once more, and is forgotten later. */
+	/* A thread that is still in a receive call may enter once more, and is forgotten later. */
 	if (!on)
 		threads_forget_all();
 }
@@ -280,7 +280,7 @@ void pflow_threads_measure(bool on)
 static u64 task_waited_ns(const struct task_struct *task, u64 now)
 {
 #ifdef CONFIG_SCHED_INFO
-	/* In this order a wait that ends in between is missed for once, and not counted twice. */
+	/* Read in this order, a wait that ends in between is missed once, and not counted twice. */
 	u64 waited = data_race(READ_ONCE(task->sched_info.run_delay));
 	/* The scheduler writes both plainly. */
 	u64 since = data_race(READ_ONCE(task->sched_info.last_queued));
