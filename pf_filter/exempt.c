@@ -4,16 +4,18 @@
  *
  * The destination port is the receiver's, so it is the administrator's to exempt. The source port
  * is the sender's to choose. It exempts replies, and a client gets few of them: no more than
- * %REPLY_RATE to one receiver are exempt. All receivers on a CPU together have no more than that,
- * either. Otherwise a stranger could send to many of them, and nobody might shed it. Packets from
- * the peer to which a socket is connected are counted apart, so that others use up nothing of
- * that.
+ * %REPLY_RATE to one receiver are exempt, and no more than %REPLY_BURST in the time after which
+ * a rate is known, so that the beginning of a flood leaves others theirs. All receivers on a CPU
+ * together have no more than %REPLY_RATE, either. Otherwise a stranger could send to many of
+ * them, and nobody might shed it. Packets from the peer to which a socket is connected are
+ * counted apart, so that others use up nothing of that.
  *
  * Context: softirq, RCU read side.
  */
 #include "filter.h"
 
 #define REPLY_RATE	1000	/* packets/s */
+#define REPLY_BURST	100	/* packets in PFLOW_WINDOW */
 
 /**
  * struct replies - what was exempt for its source port on a CPU
@@ -41,6 +43,12 @@ static noinline bool replies_take(bool own_peer, unsigned int packets)
 	return true;
 }
 
+static bool entry_gets_too_many(const struct pflow_sock *entry)
+{
+	return READ_ONCE(entry->rate) >= REPLY_RATE ||
+	       READ_ONCE(entry->arrived) - READ_ONCE(entry->window_arrived) > REPLY_BURST;
+}
+
 /**
  * packet_is_exempt() - is a packet none of our business?
  * @packet: classified
@@ -56,6 +64,6 @@ static bool packet_is_exempt(const struct filter_packet *packet)
 		return true;
 	if (likely(!test_bit(packet->remote_port, list->remote)))
 		return false;
-	return READ_ONCE(entry->rate) < REPLY_RATE &&
+	return !entry_gets_too_many(entry) &&
 	       replies_take(READ_ONCE(entry->remote_port) == packet->remote_port, packet->packets);
 }

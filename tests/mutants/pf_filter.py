@@ -33,9 +33,16 @@ MUTANTS = [
     Mutant(
         "a flood exempt by its source port",
         "pf_filter/exempt.c",
-        "READ_ONCE(entry->rate) < REPLY_RATE &&\n\t       ",
+        "READ_ONCE(entry->rate) >= REPLY_RATE ||\n\t       ",
         "",
         B2_SPARED + "test_a_flood_is_no_reply_whatever_its_source_port",
+    ),
+    Mutant(
+        "a flood exempt until its rate is known",
+        "pf_filter/exempt.c",
+        "> REPLY_BURST;",
+        "> 50 * REPLY_BURST;",
+        B2_SPARED + "test_a_flood_leaves_others_their_replies_before_its_rate_is_known",
     ),
     Mutant(
         "IPv4 destination not checked to be local",

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """B2: what is left to stock, since it is told so, or since looking does not pay."""
 
+import socket
 import time
 
 from inside import Skip, inside, mark
-from inside.net import SMALL, datagram, drain, drops, port_of, pressure, udp
+from inside.net import SMALL, UDP_SEGMENT, datagram, drain, drops, port_of, pressure, udp
 from inside.paths import path
 from inside.suite import dropped, early, entry, observed, passed, set_knob, wait_for
 
@@ -13,6 +14,7 @@ pytestmark = mark.ends
 RATE = 1500  # packets/s, of which it matters whether they are looked at
 BUFFER = 20_000  # bytes; some twenty small packets
 CLIENTS, REPLIES = 100, 60
+AT_ONCE, SEGMENTS = 40, 60
 
 
 @inside()
@@ -115,14 +117,33 @@ def test_a_flood_is_no_reply_whatever_its_source_port() -> None:
         return early(client)
 
     wait_for(flooded)
-    # Nor does it use up what others' replies have.
+    # Nor does it use up what others' replies have, who get few of them on a host however fast.
     other = udp("127.0.0.1", 0, SMALL)
-    for number in range(50):
-        for _ in range(60):
+    for number in range(10):
+        for _ in range(300):
             server.sendto(b"x", to)
         server.sendto(datagram(number, 1000), other.getsockname())
     assert drops(other) > 0
     assert early(other) == 0
+
+
+@inside()
+def test_a_flood_leaves_others_their_replies_before_its_rate_is_known() -> None:
+    """More than others have in a second comes at once: as segments, on a host however slow."""
+    with pressure() as full:
+        client, other = (udp("127.0.0.1", 0, SMALL) for _ in range(2))
+        flood, server = udp("127.0.0.1", 53), udp("127.0.0.2", 53)
+        flood.setsockopt(socket.IPPROTO_UDP, UDP_SEGMENT, 1)
+        full.raise_()
+        before = passed()["exempt"]
+        for _ in range(AT_ONCE):
+            flood.sendto(bytes(SEGMENTS), client.getsockname())
+        for number in range(10):
+            server.sendto(datagram(number, 1000), other.getsockname())
+        assert passed()["exempt"] - before < 300
+        assert drops(client) > 1000
+        assert drops(other) > 0
+        assert early(other) == 0
 
 
 @inside()
