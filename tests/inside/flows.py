@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from inside.net import Peer, nft
 from inside.suite import ROOT, write
 
 FLOW = ("pf_flow",)
@@ -51,6 +52,18 @@ def flows(*lines: str) -> Iterator[None]:
         yield
     finally:
         change("replace")
+
+
+def quiet_peer() -> Peer:
+    """It sends what the test sends. Its kernel reports of itself which groups it is in (MLD), a
+    second later, and such a packet would belong to a default flow, or to one of all IPv6."""
+    peer = Peer()
+    with peer:
+        nft(
+            "table ip6 quiet { chain out { type filter hook output priority 0;"
+            " meta l4proto ipv6-icmp drop; }; }"
+        )
+    return peer
 
 
 def ready(path: Path) -> bool:

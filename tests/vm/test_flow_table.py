@@ -10,7 +10,18 @@ from functools import partial
 from pathlib import Path
 
 from inside import inside, mark
-from inside.flows import ERROR, FLOW, FLOWS, TABLE, change, flow, flows, table, wrong
+from inside.flows import (
+    ERROR,
+    FLOW,
+    FLOWS,
+    TABLE,
+    change,
+    flow,
+    flows,
+    quiet_peer,
+    table,
+    wrong,
+)
 from inside.net import Namespace, Peer, nft, port_of, udp
 from inside.suite import error_of, metric, set_knob, settle, wait_for, write
 
@@ -173,7 +184,7 @@ def test_a_flow_that_stays_keeps_its_counters() -> None:
 @mark.parametrize("kind", ["v4", "v6"])
 @inside(modules=FLOW)
 def test_the_most_exact_flow_has_the_packet(kind: str) -> None:
-    peer = Peer()
+    peer = quiet_peer()
     v6 = kind == "v6"
     own, theirs = (peer.ours6, peer.theirs6) if v6 else (peer.ours4, peer.theirs4)
     short, long, whole = (16, 64, 128) if v6 else (8, 24, 32)
@@ -219,7 +230,7 @@ MARKING = """table inet t {
 @mark.parametrize("kind", ["v4", "v6"])
 @inside(modules=FLOW)
 def test_flows_by_the_rank_of_the_receiver(kind: str) -> None:
-    peer = Peer()
+    peer = quiet_peer()
     own, theirs = (peer.ours6, peer.theirs6) if kind == "v6" else (peer.ours4, peer.theirs4)
     receiver, sender = udp(own), peer.udp(theirs)
 
@@ -269,7 +280,7 @@ def groups(*names: str) -> Iterator[None]:
 @inside(modules=FLOW)
 def test_flows_by_the_control_group_of_the_receiver(kind: str) -> None:
     """The deepest that a flow names, of the one in which the socket was made and those above."""
-    peer = Peer()
+    peer = quiet_peer()
     own, theirs = (peer.ours6, peer.theirs6) if kind == "v6" else (peer.ours4, peer.theirs4)
     sender, receivers = peer.udp(theirs), []
     names = ("out", "out/in", "out/in/most")
