@@ -27,6 +27,7 @@ enum pflow_sock_flag {
 	PFLOW_SOCK_DS,		/* paper: socket-level drops are happening */
 	PFLOW_SOCK_PP,		/* paper: elected by pf_sched */
 	PFLOW_SOCK_GROWS,	/* pf_mm can still grow the buffer: B2 waits */
+	PFLOW_SOCK_LEFT,	/* the entry has left the table */
 };
 
 /**
@@ -149,7 +150,7 @@ static inline void pflow_one_word(char *name)
 /**
  * struct pflow_lease - tells whether an entry that was found once is in the table still
  * @departures: how many entries left their chains, counted for a few chains together
- * @known: the count when the entry was looked up
+ * @known: the count when the lease was taken
  */
 struct pflow_lease {
 	const u32 *departures;
@@ -158,7 +159,7 @@ struct pflow_lease {
 
 /**
  * pflow_lease_holds() - is that entry in the table still?
- * @lease: made when it was looked up, not so long ago that the count has come round
+ * @lease: taken when it was found, not so long ago that the count has come round
  *
  * Context: RCU read side; any. Return: true if so: the entry is good until the caller's read-side
  * section ends. False if it may have left.
@@ -170,7 +171,7 @@ static inline bool pflow_lease_holds(const struct pflow_lease *lease)
 
 struct pflow_sock *pflow_sock_find(const struct sock *sk);
 struct pflow_sock *pflow_sock_find_as(const struct sock *sk, u64 cookie);
-struct pflow_sock *pflow_sock_lease(const struct sock *sk, struct pflow_lease *lease);
+bool pflow_lease_take(struct pflow_lease *lease, const struct pflow_sock *entry);
 void pflow_sock_settle(struct pflow_sock *entry, struct sock *sk);
 
 /* sockets/estimate.c */

@@ -228,14 +228,12 @@ static enum filter_outcome packet_find_in_group(struct filter_packet *packet,
 	packet->entry = NULL;
 	for (; looks; looks--) {
 		struct sock *sk = READ_ONCE(group->socks[at]);
-		struct pflow_lease lease;
-		struct pflow_sock *entry = sk ? pflow_sock_lease(sk, &lease) : NULL;
+		struct pflow_sock *entry = sk ? pflow_sock_find(sk) : NULL;
 
 		if (!entry)
 			return FILTER_PASS_UNTRACKED;
 		if (!packet->entry || READ_ONCE(entry->rank) > READ_ONCE(packet->entry->rank)) {
 			packet->entry = entry;
-			packet->lease = lease;
 			packet->sk = sk;
 		}
 		packet->full = packet->full && sock_would_drop(packet, sk);
@@ -258,7 +256,7 @@ static enum filter_outcome packet_find_entry(struct filter_packet *packet)
 	group = rcu_dereference(packet->sk->sk_reuseport_cb);
 	if (group && !group_member_is_known(packet, group))
 		return packet_find_in_group(packet, group);
-	packet->entry = pflow_sock_lease(packet->sk, &packet->lease);
+	packet->entry = pflow_sock_find(packet->sk);
 	if (!packet->entry)
 		return FILTER_PASS_UNTRACKED;
 	filter_remember(packet);

@@ -54,7 +54,6 @@ enum filter_group {
  * @routes: the numbers by which the routes of both were known then, where @home is another
  * @sk: the receiving socket, held by RCU; NULL if only @entry is known
  * @entry: its entry in the shared table
- * @lease: of @entry
  * @packets: how many the buffer carries
  * @length: of the datagram, its header included
  * @truesize: what it takes of a receiver's buffer, if it is received, or about so much
@@ -79,7 +78,6 @@ struct filter_packet {
 	u64 routes;
 	struct sock *sk;
 	struct pflow_sock *entry;
-	struct pflow_lease lease;
 	unsigned int packets;
 	u16 length;
 	u32 truesize;

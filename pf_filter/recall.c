@@ -111,8 +111,7 @@ static void receiver_remember(struct receiver *to, const struct filter_packet *p
 	to->net = packet->net;
 	to->home = packet->home;
 	to->entry = packet->entry;
-	to->lease = packet->lease;
-	to->until = jiffies;
+	to->until = (u32)jiffies - !pflow_lease_take(&to->lease, to->entry);
 	to->epoch = packet->epoch;
 	to->routes = packet->routes;
 	to->group = packet->group;
@@ -141,7 +140,6 @@ static bool receiver_recall(const struct receiver *to, struct filter_packet *pac
 	if (!pflow_lease_holds(&to->lease))
 		return false;
 	packet->entry = to->entry;
-	packet->lease = to->lease;
 	packet->home = to->home;
 	packet->group = to->group;
 	packet->lasting = true;

@@ -61,9 +61,10 @@ raw_spinlock_t *pflow_sock_lock(const struct pflow_sock *entry)
 }
 
 /*
- * Readers may hold the entry for a grace period. A reader that sees the new count of departures no
- * longer finds the entry (pflow_sock_lease()). A reader that holds a lease and still sees the old
- * count is inside a read-side section that the entry outlives, since its grace period begins later.
+ * Readers may hold the entry for a grace period. A reader that sees the new count of departures
+ * sees that the entry has left, too, and takes no lease of it. A reader that holds a lease and
+ * still sees the old count is in a read-side section that the entry outlives, as its grace period
+ * begins later.
  */
 static void entry_unlink(struct pflow_sock *entry)
 {
@@ -71,7 +72,7 @@ static void entry_unlink(struct pflow_sock *entry)
 
 	lockdep_assert_held(&locks[lock]);
 	hlist_del_rcu(&entry->node);
-	/* Pairs with pflow_sock_lease(): who sees the new count finds the entry gone. */
+	set_bit(PFLOW_SOCK_LEFT, &entry->flags);
 	smp_store_release(&departures[lock], departures[lock] + 1);
 	pflow_quota_leave(entry);
 	pflow_pool_free_later(entry);
@@ -118,19 +119,19 @@ struct pflow_sock *pflow_sock_find_as(const struct sock *sk, u64 cookie)
 EXPORT_SYMBOL_GPL(pflow_sock_find_as);
 
 /**
- * pflow_sock_lease() - look up a socket, so that its entry need not be looked up again
- * @sk: socket that the caller may read for now
- * @lease: filled in; see pflow_lease_holds()
+ * pflow_lease_take() - have an entry that was found be known without another look-up
+ * @lease: filled in
+ * @entry: the entry, found in the caller's read-side section
  *
- * Context: RCU read side; any. Return: as pflow_sock_find().
+ * Context: RCU read side; any. Return: true, or false if the entry has left the table meanwhile.
  */
-struct pflow_sock *pflow_sock_lease(const struct sock *sk, struct pflow_lease *lease)
+bool pflow_lease_take(struct pflow_lease *lease, const struct pflow_sock *entry)
 {
-	lease->departures = &departures[table_bucket_of(sk) % LOCKS];
+	lease->departures = &departures[table_bucket_of(entry->sk) % LOCKS];
 	lease->known = smp_load_acquire(lease->departures);	/* pairs with entry_unlink() */
-	return pflow_sock_find(sk);
+	return !test_bit(PFLOW_SOCK_LEFT, &entry->flags);
 }
-EXPORT_SYMBOL_GPL(pflow_sock_lease);
+EXPORT_SYMBOL_GPL(pflow_lease_take);
 
 /**
  * pflow_sock_settle() - add to a socket's drop counter what was dropped without it
