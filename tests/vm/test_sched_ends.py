@@ -43,7 +43,10 @@ pytestmark = mark.ends
 def assert_restored(receiver: Receiver, why: str, seen: Counting) -> None:
     """Within much less than the boost would have lasted."""
     wait_for(lambda: receiver.state() == receiver.before, 1)
-    wait_for(lambda: seen[f"restored {why}"] == seen["elected"] == 1, 1)
+    try:
+        wait_for(lambda: seen[f"restored {why}"] == seen["elected"] == 1, 1)
+    except AssertionError:
+        raise AssertionError(seen.all()) from None
     assert not boosted()
 
 
