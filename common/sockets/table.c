@@ -73,6 +73,7 @@ static void entry_unlink(struct pflow_sock *entry)
 	lockdep_assert_held(&locks[lock]);
 	hlist_del_rcu(&entry->node);
 	set_bit(PFLOW_SOCK_LEFT, &entry->flags);
+	/* Pairs with pflow_lease_take(). */
 	smp_store_release(&departures[lock], departures[lock] + 1);
 	pflow_quota_leave(entry);
 	pflow_pool_free_later(entry);
@@ -128,7 +129,8 @@ EXPORT_SYMBOL_GPL(pflow_sock_find_as);
 bool pflow_lease_take(struct pflow_lease *lease, const struct pflow_sock *entry)
 {
 	lease->departures = &departures[table_bucket_of(entry->sk) % LOCKS];
-	lease->known = smp_load_acquire(lease->departures);	/* pairs with entry_unlink() */
+	/* Pairs with entry_unlink(): with the new count comes that the entry has left. */
+	lease->known = smp_load_acquire(lease->departures);
 	return !test_bit(PFLOW_SOCK_LEFT, &entry->flags);
 }
 EXPORT_SYMBOL_GPL(pflow_lease_take);
