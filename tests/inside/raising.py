@@ -71,11 +71,19 @@ def await_boosted(seen: Counting) -> None:
         raise AssertionError(seen.all(), (ROOT / "status").read_text()) from None
 
 
-def raise_up(receiver: Receiver, lever: str) -> None:
-    """Flood it until it is raised; the flood is over then."""
+@contextmanager
+def raised(receiver: Receiver, lever: str) -> Iterator[None]:
+    """Flood it until it is raised, and go on: a boost that is not needed is soon taken back."""
     calm()
     with flood(receiver.port):
         await_raised(receiver, lever)
+        yield
+
+
+def raise_up(receiver: Receiver, lever: str) -> None:
+    """Flood it until it is raised; the flood is over then."""
+    with raised(receiver, lever):
+        pass
 
 
 @contextmanager

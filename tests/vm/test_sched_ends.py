@@ -19,6 +19,7 @@ from inside.raising import (
     is_restored,
     of_low_priority_and_accurate,
     raise_up,
+    raised,
     starving,
 )
 from inside.scheduling import (
@@ -66,10 +67,10 @@ def test_it_ends_with_the_socket(lever: str) -> None:
 def test_it_ends_with_the_program(lever: str, in_thread: bool) -> None:
     with starving(lever, hold=LONG), receiving(in_thread=in_thread) as receiver:
         seen = Counting()
-        raise_up(receiver, lever)
-        receiver.execute()
-        # A thread that executes takes the place of the whole process.
-        wait_for(lambda: Path(f"/proc/{receiver.pid}/comm").read_text() == "sleep\n", 5)
+        with raised(receiver, lever):
+            receiver.execute()
+            # A thread that executes takes the place of the whole process.
+            wait_for(lambda: Path(f"/proc/{receiver.pid}/comm").read_text() == "sleep\n", 5)
         receiver.tid = receiver.pid
         assert_restored(receiver, "exec", seen)
 

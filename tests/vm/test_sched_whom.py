@@ -22,6 +22,7 @@ from inside.raising import (
     is_raised,
     of_low_priority_and_accurate,
     raise_up,
+    raised,
     starving,
 )
 from inside.scheduling import (
@@ -183,10 +184,10 @@ def test_by_round_robin_who_ranks_higher_runs_first() -> None:
         receiving(partial(os.nice, 5)) as low,
         receiving() as high,
     ):
-        raise_up(low, "rr")
-        assert low.state().priority == 1
-        with flood(high.port):
-            wait_for(lambda: (high.state().priority, low.state().priority) == (2, 1))
+        with raised(low, "rr"):
+            assert low.state().priority == 1
+            with flood(high.port):
+                wait_for(lambda: (high.state().priority, low.state().priority) == (2, 1))
 
 
 @inside(modules=SCHED)
