@@ -182,12 +182,11 @@ def test_by_round_robin_who_ranks_higher_runs_first() -> None:
     with (
         starving("rr", hogs=1, elect=2, hold=LONG),
         receiving(partial(os.nice, 5)) as low,
-        receiving() as high,
+        receiving() as high,raised(low, "rr")
     ):
-        with raised(low, "rr"):
-            assert low.state().priority == 1
-            with flood(high.port):
-                wait_for(lambda: (high.state().priority, low.state().priority) == (2, 1))
+        assert low.state().priority == 1
+        with flood(high.port):
+            wait_for(lambda: (high.state().priority, low.state().priority) == (2, 1))
 
 
 @inside(modules=SCHED)
