@@ -55,8 +55,9 @@ struct pflow_device {
  * @packet_ns: what a packet took of that time lately, whether dropped early or not
  * @lost: packets seen lost before the protocol stack, accumulated
  *
- * The CPU itself writes them. The estimator's thread also writes @sampled, @until, @pressed and
- * @lost. All are single words. A reader that sees one late decides a tick later.
+ * The CPU itself writes most of them. The estimator's thread, the controllers' tick and receivers
+ * on other CPUs write some, too. All are single words. A reader that sees one late decides a tick
+ * later.
  */
 struct pflow_load {
 	union {

@@ -33,8 +33,8 @@ enum pflow_sock_flag {
 /**
  * struct pflow_sock - entry of the shared table, one a socket
  *
- * The packet path reads and writes only the first cache line, and only while a CPU is watched. The
- * rate in it is approximate on purpose: it is counted by plain stores. A lost increment costs less
+ * The packet path keeps to the first cache line where it can, and touches entries only while a CPU
+ * is watched. The rate in it is approximate on purpose: it is counted by plain stores. A lost increment costs less
  * than a cache line that atomics move between CPUs. Drops are counted exactly.
  */
 struct pflow_sock {
@@ -171,7 +171,7 @@ static inline bool pflow_lease_holds(const struct pflow_lease *lease)
 
 struct pflow_sock *pflow_sock_find(const struct sock *sk);
 struct pflow_sock *pflow_sock_find_as(const struct sock *sk, u64 cookie);
-bool pflow_lease_take(struct pflow_lease *lease, const struct pflow_sock *entry);
+void pflow_lease_take(struct pflow_lease *lease, const struct pflow_sock *entry);
 void pflow_sock_settle(struct pflow_sock *entry, struct sock *sk);
 
 /* sockets/estimate.c */

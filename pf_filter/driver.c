@@ -263,7 +263,8 @@ static noinline int frame_decide(struct xdp_buff *xdp)
 	struct wire_key key;
 	struct wire *wire;
 
-	if (!READ_ONCE(judging) || xdp_buff_has_frags(xdp) ||
+	/* With softirqs on, as in a test run of a program, what is remembered is not ours. */
+	if (!READ_ONCE(judging) || !softirq_count() || xdp_buff_has_frags(xdp) ||
 	    !frame_read(&frame, xdp->rxq->dev, &key))
 		return XDP_PASS;
 	wire = wire_show(&key);

@@ -43,10 +43,12 @@ static noinline bool replies_take(bool own_peer, unsigned int packets)
 	return true;
 }
 
+/* Of CPUs that count at once, one may see a window that begins after its packet. */
 static bool entry_gets_too_many(const struct pflow_sock *entry)
 {
-	return READ_ONCE(entry->rate) >= REPLY_RATE ||
-	       READ_ONCE(entry->arrived) - READ_ONCE(entry->window_arrived) > REPLY_BURST;
+	s32 arrived = READ_ONCE(entry->arrived) - READ_ONCE(entry->window_arrived);
+
+	return READ_ONCE(entry->rate) >= REPLY_RATE || arrived > REPLY_BURST;
 }
 
 /**

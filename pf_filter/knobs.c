@@ -38,7 +38,7 @@ struct pflow_knob filter_knobs[FILTER_KNOBS] = {
 	[FILTER_KNOB_EXEMPT] = {
 		.name = "exempt", .unit = "ports, e.g. 68,5060-5069,from:53; or none",
 		.help =
-		"never judged: packets to these local ports, and, with from:, replies from these remote ports to receivers of less than 1000 packets/s, as many in sum on a CPU",
+		"never judged: packets to these local ports, and, with from:, replies from these remote ports to receivers of less than 1000 packets/s and 100 in 20 ms, no more than 1000 packets/s in all on a CPU",
 		.parse = pflow_ports_parse, .show = pflow_ports_show,
 		.release = pflow_ports_release, .from = true,
 	},

@@ -111,7 +111,8 @@ static void receiver_remember(struct receiver *to, const struct filter_packet *p
 	to->net = packet->net;
 	to->home = packet->home;
 	to->entry = packet->entry;
-	to->until = (u32)jiffies - !pflow_lease_take(&to->lease, to->entry);
+	pflow_lease_take(&to->lease, to->entry);
+	to->until = jiffies;
 	to->epoch = packet->epoch;
 	to->routes = packet->routes;
 	to->group = packet->group;

@@ -14,7 +14,7 @@
  */
 #include "mm.h"
 
-#define SERVED		32	/* grants in a round for which others had to give something back */
+#define SERVED		32	/* grants in a round for which others were looked at */
 
 /*
  * What can be taken back. From UDP what is used can be taken as well, and at once: what is queued

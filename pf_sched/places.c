@@ -7,7 +7,7 @@
  * Otherwise a thread that moves about could take places of all CPUs.
  *
  * One user has half of a CPU's places, and more only while no other user asks. A user whose thread
- * is refused counts as asking for a while. Until then a user that has half gets no place that
+ * is refused counts as asking for a while. Meanwhile a user that has half gets no place that
  * becomes free. Otherwise a thread that makes room would be followed by the next of the same user.
  *
  * Context: under slots_lock, unless a function says otherwise.

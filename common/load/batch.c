@@ -50,7 +50,7 @@ struct batched {
 	u32 wanted_at;
 };
 
-/* stamp of when a receiver was last known that wants packets at once, and gets them on any CPU */
+/* jiffies when a receiver was last known that wants packets at once, and gets them on any CPU */
 u32 pflow_prompt_at;
 
 /**

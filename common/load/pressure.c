@@ -7,7 +7,7 @@
  * drops at a socket, and squeezes, do not make it look again for a while. On PREEMPT_RT squeezes
  * are frequent: the time for which a softirq was preempted counts as its own.
  *
- * Context: any but NMI. What is written are single words, on the CPU that sees a sign.
+ * Context: any but NMI. What is written are single words.
  */
 #include <linux/jiffies.h>
 #include <linux/math64.h>

@@ -31,7 +31,7 @@ static void entry_follow_owner(struct pflow_sock *entry)
  * @packets: the first of the next window, counted already
  *
  * Another CPU may have closed it just now, even with jiffies one ahead of ours. Then there is
- * nothing to close, and the time that it lasted comes out as nothing or less.
+ * nothing to close, and the time that it lasted comes out as nothing or less. So may its packets.
  *
  * Context: RCU read side, the packet path.
  */
@@ -41,13 +41,14 @@ void pflow_sock_window(struct pflow_sock *entry, unsigned int packets)
 	u32 start = READ_ONCE(entry->window_start);
 	u32 elapsed = now - start;
 	u32 arrived = READ_ONCE(entry->arrived) - packets;
+	s32 counted = arrived - READ_ONCE(entry->window_arrived);
 
 	if (elapsed + HZ < PFLOW_WINDOW + HZ)
 		return;
 	if (!time_before32(start, this_cpu_read(pflow_load.since)))
 		WRITE_ONCE(entry->rate,
 			   pflow_rate_update(READ_ONCE(entry->rate),
-					     arrived - READ_ONCE(entry->window_arrived),
+					     max(counted, 0),
 					     jiffies_to_usecs(min_t(u32, elapsed, 60 * HZ))));
 	WRITE_ONCE(entry->window_arrived, arrived);
 	WRITE_ONCE(entry->window_start, now);

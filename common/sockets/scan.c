@@ -3,8 +3,9 @@
  * The scan: it walks every process's open files for sockets.
  *
  * It finds sockets that were there before the module was loaded, and those for which a probe was
- * missed. An entry that it does not meet belongs to a socket whose release was missed. It runs when
- * the suite starts, when a CPU comes under pressure, when people read the table, and now and then.
+ * missed. An entry that it does not meet for long belongs to a socket whose release was missed. It
+ * runs when the suite starts, when a CPU comes under pressure, when people read the table, and now
+ * and then.
  *
  * A user may have any number of processes and files. So a scan goes in steps of so many files each,
  * from where the last step ended, and the worker leaves time between them. A table of files that

@@ -33,10 +33,11 @@
 /* With its chain, an entry is to take no more than 256 bytes. */
 static_assert(sizeof(struct pflow_sock) <= 240);
 
-static struct hlist_head *buckets;
-static unsigned int bucket_bits;
+static struct hlist_head *buckets __read_mostly;
+static unsigned int bucket_bits __read_mostly;
 static raw_spinlock_t locks[LOCKS];
-static u32 departures[LOCKS];	/* entries that left the chains of a lock, for leases */
+/* Entries that left the chains of a lock. Each packet of a remembered flow reads one. */
+static u32 departures[LOCKS] ____cacheline_aligned;
 static atomic_long_t refused, starved, reaped, displaced;
 
 static unsigned int table_bucket_of(const struct sock *sk)
@@ -121,17 +122,18 @@ EXPORT_SYMBOL_GPL(pflow_sock_find_as);
 
 /**
  * pflow_lease_take() - have an entry that was found be known without another look-up
- * @lease: filled in
+ * @lease: filled in; holds no more if the entry has left the table meanwhile
  * @entry: the entry, found in the caller's read-side section
  *
- * Context: RCU read side; any. Return: true, or false if the entry has left the table meanwhile.
+ * Context: RCU read side; any.
  */
-bool pflow_lease_take(struct pflow_lease *lease, const struct pflow_sock *entry)
+void pflow_lease_take(struct pflow_lease *lease, const struct pflow_sock *entry)
 {
 	lease->departures = &departures[table_bucket_of(entry->sk) % LOCKS];
 	/* Pairs with entry_unlink(): with the new count comes that the entry has left. */
 	lease->known = smp_load_acquire(lease->departures);
-	return !test_bit(PFLOW_SOCK_LEFT, &entry->flags);
+	if (test_bit(PFLOW_SOCK_LEFT, &entry->flags))
+		lease->known--;
 }
 EXPORT_SYMBOL_GPL(pflow_lease_take);
 
