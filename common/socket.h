@@ -34,8 +34,8 @@ enum pflow_sock_flag {
  * struct pflow_sock - entry of the shared table, one a socket
  *
  * The packet path keeps to the first cache line where it can, and touches entries only while a CPU
- * is watched. The rate in it is approximate on purpose: it is counted by plain stores. A lost increment costs less
- * than a cache line that atomics move between CPUs. Drops are counted exactly.
+ * is watched. The rate in it is approximate on purpose: it is counted by plain stores. A lost
+ * increment costs less than a cache line that atomics move between CPUs. Drops are counted exactly.
  */
 struct pflow_sock {
 	struct hlist_node node;
