@@ -182,7 +182,8 @@ def test_by_round_robin_who_ranks_higher_runs_first() -> None:
     with (
         starving("rr", hogs=1, elect=2, hold=LONG),
         receiving(partial(os.nice, 5)) as low,
-        receiving() as high,raised(low, "rr")
+        receiving() as high,
+        raised(low, "rr"),
     ):
         assert low.state().priority == 1
         with flood(high.port):
