@@ -312,9 +312,14 @@ def test_a_connection_is_of_the_control_group_of_who_listens() -> None:
         with peer:
             client = socket.create_connection(server.getsockname())
         connection, _ = server.accept()
-        client.send(b"x" * 1000)
-        assert len(connection.recv(1000)) == 1000
-        assert flow("a")["direct"] > before
+
+        def received() -> bool:
+            client.send(b"x" * 1000)
+            assert len(connection.recv(1000)) == 1000
+            return flow("a")["direct"] > before
+
+        # What began the connection had no receiver yet, which is remembered for a jiffy.
+        wait_for(received)
     with groups("one"), of_group("one"):
         later = udp(peer.ours4)
         change("add a cgroup=/one")
