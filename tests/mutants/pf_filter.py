@@ -33,7 +33,7 @@ MUTANTS = [
     Mutant(
         "a flood exempt by its source port",
         "pf_filter/exempt.c",
-        "READ_ONCE(entry->rate) >= REPLY_RATE ||\n\t       ",
+        "READ_ONCE(entry->rate) >= REPLY_RATE || ",
         "",
         B2_SPARED + "test_a_flood_is_no_reply_whatever_its_source_port",
     ),
