@@ -31,7 +31,7 @@ static void entry_follow_owner(struct pflow_sock *entry)
  * @packets: the first of the next window, counted already
  *
  * Another CPU may have closed it just now, even with jiffies one ahead of ours. Then there is
- * nothing to close, and the time that it lasted comes out as nothing or less. So may its packets.
+ * nothing to close: its time, and its packets, come out as nothing or less.
  *
  * Context: RCU read side, the packet path.
  */

@@ -219,7 +219,7 @@ def _machine(item: pytest.Item) -> tuple[str, int] | None:
 
 
 def _kind(item: pytest.Item) -> tuple[bool, bool, str]:
-    """Of guest: its own, with a clock that counts instructions, with which network card."""
+    """The guest that a test needs: one of its own? One that counts instructions? Which card?"""
     card = item.get_closest_marker("card")
     return (
         bool(item.get_closest_marker("fresh")),
