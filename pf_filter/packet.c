@@ -26,6 +26,7 @@
 #include "act.c"
 #include "count.c"
 #include "hook.c"
+#include "frame.c"
 #include "driver.c"
 #include "ahead.c"
 #include "nets.c"

@@ -10,7 +10,8 @@
  * tells, the flow is unknown. The socket's address is followed only after the kernel's
  * own table of UDP sockets has shown that the socket is still there.
  *
- * Which slot is a flow's depends on a random key.
+ * Which slots may be a flow's depends on a random key. There are several for each, so that two
+ * flows of the same jiffy do not displace each other: with each packet both would be looked up.
  *
  * The slots are this CPU's own and used with softirqs off, which excludes all
  * others, except on PREEMPT_RT, where nothing is remembered.
@@ -24,7 +25,8 @@
 #include "filter.h"
 #include "wire.h"
 
-#define SLOT_BITS	6
+#define SET_BITS	5
+#define WAYS		4	/* slots that may be a flow's */
 #define SLOT_WORDS	5	/* addresses of IPv6, and ports */
 #define CHAIN_MOST	8	/* sockets looked at; with more a look-up is as cheap */
 
@@ -84,7 +86,7 @@ static u32 packet_ports(const struct filter_packet *packet)
 
 static int flows_setup(void)
 {
-	flows = __alloc_percpu(sizeof(struct flow) << SLOT_BITS, __alignof__(struct flow));
+	flows = __alloc_percpu(sizeof(struct flow) * WAYS << SET_BITS, __alignof__(struct flow));
 	return flows ? 0 : -ENOMEM;
 }
 
@@ -94,11 +96,41 @@ static void flows_teardown(void)
 	free_percpu(flows);
 }
 
-static struct flow *flow_slot(const struct filter_packet *packet)
+static struct flow *flow_set(const struct filter_packet *packet)
 {
 	u64 word = (u64)(__force u32)ip_hdr(packet->skb)->saddr << 32 | packet_ports(packet);
+	u64 set = pflow_slot_hash(slot_key, &word, 1) >> (64 - SET_BITS);
 
-	return &this_cpu_ptr(flows)[pflow_slot_hash(slot_key, &word, 1) >> (64 - SLOT_BITS)];
+	return this_cpu_ptr(flows) + set * WAYS;
+}
+
+static bool flow_matches(const struct flow *flow, const struct filter_packet *packet)
+{
+	const struct iphdr *iph = ip_hdr(packet->skb);
+
+	return flow->ports == packet_ports(packet) && flow->remote == iph->saddr &&
+	       flow->local == iph->daddr && flow->iif == packet->skb->skb_iif;
+}
+
+/* What is known of this packet's flow, or NULL. */
+static struct flow *flow_find(const struct filter_packet *packet)
+{
+	struct flow *flow = flow_set(packet), *end = flow + WAYS;
+
+	for (; flow < end; flow++)
+		if (flow_matches(flow, packet))
+			return flow;
+	return NULL;
+}
+
+/* Where to remember a flow: what is known there was so in an earlier jiffy, or it is the last. */
+static struct flow *flow_spare(const struct filter_packet *packet)
+{
+	struct flow *flow = flow_set(packet), *last = flow + WAYS - 1;
+
+	while (flow < last && flow->to.until == (u32)jiffies)
+		flow++;
+	return flow;
 }
 
 static bool packet_may_be_recalled(const struct filter_packet *packet)
@@ -159,7 +191,9 @@ static void filter_remember(struct filter_packet *packet)
 	packet->lasting = true;
 	if (!packet_may_be_recalled(packet))
 		return;
-	flow = flow_slot(packet);
+	flow = flow_find(packet);
+	if (!flow)
+		flow = flow_spare(packet);
 	receiver_remember(&flow->to, packet);
 	flow->remote = iph->saddr;
 	flow->local = iph->daddr;
@@ -175,16 +209,12 @@ static void filter_remember(struct filter_packet *packet)
  */
 static bool filter_recall(struct filter_packet *packet)
 {
-	const struct iphdr *iph = ip_hdr(packet->skb);
 	const struct flow *flow;
 
 	if (!packet_may_be_recalled(packet))
 		return false;
-	flow = flow_slot(packet);
-	if (flow->ports != packet_ports(packet) || flow->remote != iph->saddr ||
-	    flow->local != iph->daddr || flow->iif != packet->skb->skb_iif)
-		return false;
-	return receiver_recall(&flow->to, packet);
+	flow = flow_find(packet);
+	return flow && receiver_recall(&flow->to, packet);
 }
 
 /**

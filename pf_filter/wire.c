@@ -26,7 +26,8 @@
 #include "filter.h"
 #include "wire.h"
 
-#define WIRE_BITS	7
+#define WIRE_SET_BITS	5
+#define WIRE_WAYS	4	/* as in recall.c */
 #define PLACES_LAST	HZ	/* since a place before the hook last showed a flow */
 
 /**
@@ -37,11 +38,15 @@
  * @tracked: where its connection is in the table, which may have translated it
  * @length: of the packet by which that was told
  * @truesize: what that took of a buffer
+ * @shape: how its frames look in the driver
+ * @shown: jiffies when it was last looked for by more than its shape
  */
 struct wire {
+	struct wire_shape shape;
 	struct wire_key key;
 	struct wire_key seen;
 	struct tracked tracked;
+	u32 shown;
 	u16 length;
 	u32 truesize;
 	struct receiver to;
@@ -51,14 +56,23 @@ struct wire {
 static struct wire __percpu *wires;
 static u32 places_until;	/* jiffies until which any place before the hook may be at work */
 
-static struct wire *wire_slot(const struct wire_key *key)
+static u64 wire_hash4(u64 addresses, u32 ports)
 {
-	u64 hash = pflow_slot_hash(slot_key, key->address, 1) +
-		   key->ports * slot_key[SLOT_WORDS - 1];
+	return pflow_slot_hash(slot_key, &addresses, 1) + ports * slot_key[SLOT_WORDS - 1];
+}
+
+static struct wire *wire_set_at(u64 hash)
+{
+	return this_cpu_ptr(wires) + (hash >> (64 - WIRE_SET_BITS)) * WIRE_WAYS;
+}
+
+static struct wire *wire_set(const struct wire_key *key)
+{
+	u64 hash = wire_hash4(key->address[0], key->ports);
 
 	if (!key->v4)
 		hash += pflow_slot_hash(slot_key + 1, key->address + 1, 3);
-	return this_cpu_ptr(wires) + (hash >> (64 - WIRE_BITS));
+	return wire_set_at(hash);
 }
 
 static bool wire_matches(const struct wire *wire, const struct wire_key *key)
@@ -67,6 +81,27 @@ static bool wire_matches(const struct wire *wire, const struct wire_key *key)
 
 	return known->ports == key->ports && known->iif == key->iif && known->v4 == key->v4 &&
 	       addresses_same(known->address, key->address, key->v4);
+}
+
+/* What is kept of a flow, or NULL. */
+static struct wire *wire_find(const struct wire_key *key)
+{
+	struct wire *wire = wire_set(key), *end = wire + WIRE_WAYS;
+
+	for (; wire < end; wire++)
+		if (wire_matches(wire, key))
+			return wire;
+	return NULL;
+}
+
+/* Where to keep something of a flow: what is there was not shown in this jiffy, or it is the last. */
+static struct wire *wire_spare(const struct wire_key *key)
+{
+	struct wire *wire = wire_set(key), *last = wire + WIRE_WAYS - 1;
+
+	while (wire < last && wire->shown == (u32)jiffies)
+		wire++;
+	return wire;
 }
 
 /**
@@ -97,12 +132,10 @@ static void places_note_use(void)
 static noinline struct wire *filter_find_wire(const struct filter_packet *packet)
 {
 	struct wire_key key;
-	struct wire *wire;
 
 	if (!tracked_read_key(packet, &key))
 		packet_read_key(packet, &key);
-	wire = wire_slot(&key);
-	return wire_matches(wire, &key) ? wire : NULL;
+	return wire_find(&key);
 }
 
 static u64 judged_mark;	/* a number that no other program's is */
@@ -150,14 +183,17 @@ static bool filter_was_judged(struct filter_packet *packet)
  */
 static struct wire *wire_show(const struct wire_key *key)
 {
-	struct wire *wire = wire_slot(key);
+	struct wire *wire = wire_find(key), *known = wire;
 
 	places_note_use();
-	if (wire_matches(wire, key))
-		return wire;
-	wire->key = *key;
-	wire->to.until = (u32)jiffies - 1;
-	return NULL;
+	if (!wire) {
+		wire = wire_spare(key);
+		wire->key = *key;
+		wire->shape.until = (u32)jiffies - 1;
+		wire->to.until = (u32)jiffies - 1;
+	}
+	wire->shown = jiffies;
+	return known;
 }
 
 /* Whose the packet is, and its ports as the hook sees them, if the hook has told so. */
@@ -225,7 +261,8 @@ static int wires_setup(void)
 	judged_mark = get_random_u64();
 	for (i = 0; i < SLOT_WORDS; i++)
 		slot_key[i] = get_random_u64() | 1;
-	wires = __alloc_percpu(sizeof(struct wire) << WIRE_BITS, __alignof__(struct wire));
+	wires = __alloc_percpu(sizeof(struct wire) * WIRE_WAYS << WIRE_SET_BITS,
+			       __alignof__(struct wire));
 	if (!wires)
 		return -ENOMEM;
 	places_until = (u32)jiffies - 1;

@@ -36,6 +36,24 @@ struct tracked {
 	u32 chain;
 };
 
+/**
+ * struct wire_shape - how the frames of a flow look in the driver: Ethernet, IPv4, UDP
+ * @dev: device that they come by, an identity
+ * @begin: their first bytes, as far as IPv4's class
+ * @most: bytes that one may have and still be one packet
+ * @until: jiffies in which this is known to be so
+ * @plain: IPv4's words that tell of fragments and protocol
+ * @sum: what those words of IPv4's header that stay add to its sum
+ */
+struct wire_shape {
+	const struct net_device *dev;
+	u64 begin[2];
+	u32 most;
+	u32 until;
+	u32 plain;
+	u32 sum;
+};
+
 static inline void addresses_pack4(u64 *address, __be32 remote, __be32 local)
 {
 	address[0] = (u64)(__force u32)remote << 32 | (__force u32)local;

@@ -5,6 +5,7 @@ import os
 import re
 import socket
 import struct
+import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -44,6 +45,13 @@ def asking(device: str, generic: bool = False) -> Iterator[None]:
     link, _ = TOOL.bpf(TOOL.LINK_CREATE, request)
     yield
     os.close(link)
+
+
+def tags_stay(device: str) -> None:
+    """In the frame: the device neither takes them off nor has them put in by another."""
+    settings = ["rxvlan", "off", "txvlan", "off", "rx-vlan-stag-hw-parse", "off"]
+    settings += ["tx-vlan-stag-hw-insert", "off"]
+    subprocess.run(["ethtool", "-K", device, *settings], check=True, capture_output=True)
 
 
 def met() -> int:

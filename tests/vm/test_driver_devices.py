@@ -14,7 +14,7 @@ from collections.abc import Callable
 from functools import partial
 
 from inside import Skip, inside, mark
-from inside.driver import PACKETS, PORT, SIZE, asking, ended, met, sender, settled
+from inside.driver import PACKETS, PORT, SIZE, asking, ended, met, sender, settled, tags_stay
 from inside.net import SMALL, Namespace, Peer, Pressure, Worker, drops, ip
 from inside.suite import wait_for
 
@@ -32,13 +32,6 @@ MOST = 0.5  # of the packets; the others were the first of their flow in a jiffy
 def needs(*modules: str) -> None:
     if subprocess.run(["modprobe", "-a", *modules], check=False).returncode:
         raise Skip(f"this kernel has no {' or no '.join(modules)}")
-
-
-def tags_stay(device: str) -> None:
-    """In the frame: the device neither takes them off nor has them put in by another."""
-    settings = ["rxvlan", "off", "txvlan", "off", "rx-vlan-stag-hw-parse", "off"]
-    settings += ["tx-vlan-stag-hw-insert", "off"]
-    subprocess.run(["ethtool", "-K", device, *settings], check=True, capture_output=True)
 
 
 def vlan(below: str, kinds: tuple[str, ...], number: int, own: str, far: str, mac: str) -> str:
