@@ -21,7 +21,7 @@ void pflow_modules_teardown(void);
 void pflow_refresh(void);
 void pflow_modules_pressure(bool pressure, bool watch);
 bool pflow_modules_time_threads(void);
-void pflow_modules_closes(const struct sock *sk);
+void pflow_modules_note_close(const struct sock *sk);
 u32 pflow_modules_buffer_most(u8 protocol, u8 rank);
 void pflow_modules_status(struct seq_file *m);
 void pflow_modules_metrics(struct seq_file *m);
@@ -94,9 +94,9 @@ void pflow_pool_free(struct pflow_sock *entry);
 void pflow_pool_free_later(struct pflow_sock *entry);
 
 /* sockets/owner.c */
-void pflow_owner_holds(struct sock *sk, struct task_struct *task, u8 scan);
-void pflow_owner_accepts(struct sock *sk);
-void pflow_owner_receives(struct sock *sk);
+void pflow_owner_note_holding(struct sock *sk, struct task_struct *task, u8 scan);
+void pflow_owner_note_accept(struct sock *sk);
+void pflow_owner_note_receive(struct sock *sk);
 
 /* Is it a process's? A socket without a file is the kernel's own, such as a tunnel's. */
 static inline struct sock *pflow_process_sock(const struct socket *sock)
@@ -152,7 +152,7 @@ bool pflow_scan(void);
 void pflow_scan_whole(void);
 
 /* threads/threads.c */
-void pflow_thread_receives(u8 rank, bool stream);
+void pflow_thread_note_receive(u8 rank, bool stream);
 void pflow_threads_note(bool on);
 void pflow_threads_measure(bool on);
 
@@ -161,7 +161,7 @@ void pflow_threads_measure(bool on);
 bool pflow_place_step(const struct cpumask *idle);
 
 /* threads/crowd.c */
-void pflow_crowd(struct task_struct *task, int cpu);
+void pflow_crowd_out(struct task_struct *task, int cpu);
 int pflow_crowd_setup(void);
 void pflow_crowd_teardown(void);
 #else

@@ -346,19 +346,19 @@ bool pflow_modules_time_threads(void)
 }
 
 /**
- * pflow_modules_closes() - tell the modules that a socket is about to be closed
+ * pflow_modules_note_close() - tell the modules that a socket is about to be closed
  * @sk: it; the caller holds it
  *
  * Context: process, preemption may be off.
  */
-void pflow_modules_closes(const struct sock *sk)
+void pflow_modules_note_close(const struct sock *sk)
 {
 	const struct pflow_module *module;
 
 	rcu_read_lock();
 	list_for_each_entry_rcu(module, &running_modules, run)
-		if (module->closes)
-			module->closes(sk);
+		if (module->note_close)
+			module->note_close(sk);
 	rcu_read_unlock();
 }
 

@@ -46,7 +46,7 @@ void pflow_rank_unpin(const struct task_struct *task);
  *	ago; may be NULL
  * @times_threads: it asks how receivers spend their time (thread.h); where no module does, softirqs
  *	are not measured
- * @closes: told between @start and @stop of each socket that is about to be closed, in
+ * @note_close: told between @start and @stop of each socket that is about to be closed, in
  *	the context of who closes it, who holds it; under RCU, preemption off; may be NULL.
  *	A close can be missed, and other protocols' sockets are told of too
  * @buffer_most: how large the buffer of a receiver of that protocol and rank may become, bytes;
@@ -60,8 +60,8 @@ void pflow_rank_unpin(const struct task_struct *task);
  * @runs: kept by pf_common
  *
  * @pressure and @watch are called by a thread, which may sleep, between @start and @stop. So are
- * @closes, @buffer_most, @status and @metrics, under RCU: @stop comes a grace period after the last
- * call. @start and @stop are called in process context under one mutex.
+ * @note_close, @buffer_most, @status and @metrics, under RCU: @stop comes a grace period after the
+ * last call. @start and @stop are called in process context under one mutex.
  */
 struct pflow_module {
 	const char *name;
@@ -73,7 +73,7 @@ struct pflow_module {
 	void (*pressure)(bool on);
 	void (*watch)(bool on);
 	bool times_threads;
-	void (*closes)(const struct sock *sk);
+	void (*note_close)(const struct sock *sk);
 	u32 (*buffer_most)(u8 protocol, u8 rank);
 	void (*status)(struct seq_file *m);
 	void (*metrics)(struct seq_file *m);

@@ -84,12 +84,12 @@ int grants_find_greedy(void)
 }
 
 /**
- * grant_waits() - note that a buffer has to wait for room
+ * grant_note_wait() - note that a buffer has to wait for room
  * @grant: of the socket
  *
  * Context: under grants_lock.
  */
-void grant_waits(const struct mm_grant *grant)
+void grant_note_wait(const struct mm_grant *grant)
 {
 	lockdep_assert_held(&grants_lock);
 	if (grants_excess(grant->user) >= 0)
@@ -187,7 +187,7 @@ void grant_give(struct mm_grant *grant, u32 to, enum mm_given why)
 }
 
 /**
- * grant_grows() - tell the table whether a buffer can still grow
+ * grant_tell_growable() - tell the table whether a buffer can still grow
  * @grant: of the socket
  * @on: whether it can
  *
@@ -195,7 +195,7 @@ void grant_give(struct mm_grant *grant, u32 to, enum mm_given why)
  *
  * Context: under grants_lock.
  */
-void grant_grows(const struct mm_grant *grant, bool on)
+void grant_tell_growable(const struct mm_grant *grant, bool on)
 {
 	struct pflow_sock *entry;
 
@@ -212,18 +212,18 @@ void grant_grows(const struct mm_grant *grant, bool on)
 }
 
 /**
- * grant_refused() - note that a buffer that fills does not grow
+ * grant_note_refusal() - note that a buffer that fills does not grow
  * @grant: of the socket
  * @why: reason to count
  *
  * Context: under grants_lock.
  */
-void grant_refused(struct mm_grant *grant, enum mm_refusal why)
+void grant_note_refusal(struct mm_grant *grant, enum mm_refusal why)
 {
 	lockdep_assert_held(&grants_lock);
 	grant_counts.refused[why]++;
 	grant->stuck = why != REFUSED_BUDGET;
 	WRITE_ONCE(grant->wanted, 0);
 	WRITE_ONCE(grant->retry, (u32)jiffies + REFUSED_FOR);
-	grant_grows(grant, false);
+	grant_tell_growable(grant, false);
 }

@@ -117,7 +117,7 @@ struct mm_grant *grant_begin(struct sock *sk, const struct pflow_sock *entry)
 void grant_forget(struct mm_grant *grant, enum mm_given why)
 {
 	lockdep_assert_held(&grants_lock);
-	grant_grows(grant, false);
+	grant_tell_growable(grant, false);
 	grant_charge(grant, (s64)grant->own - grant->size);
 	grant_counts.given[why] += grant->size != grant->own;
 	hlist_del_rcu(&grant->node);

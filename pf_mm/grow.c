@@ -66,23 +66,23 @@ static void grant_grow(struct mm_grant *grant, const struct pflow_sock *entry)
 			      READ_ONCE(grants_relief_us));
 	if (to <= grant->size) {
 		WRITE_ONCE(grant->retry, (u32)jiffies + AT_LIMIT_FOR);
-		grant_grows(grant, false);
+		grant_tell_growable(grant, false);
 	} else if (grant_is_clamped(grant)) {
-		grant_refused(grant, REFUSED_CLAMP);
+		grant_note_refusal(grant, REFUSED_CLAMP);
 	} else if (grant_stands(grant)) {
-		grant_refused(grant, REFUSED_STANDING);
+		grant_note_refusal(grant, REFUSED_STANDING);
 	} else if (!size_memory_for(sk, to - grant->size)) {
-		grant_refused(grant, REFUSED_MEMORY);
+		grant_note_refusal(grant, REFUSED_MEMORY);
 	} else if (to - grant->size > grant_left(grant)) {
-		grant_waits(grant);
+		grant_note_wait(grant);
 		grant->wanted_ns = local_clock();
 		WRITE_ONCE(grant->wanted, to);
-		grant_grows(grant, true);
+		grant_tell_growable(grant, true);
 		keeper_wake(true);
 	} else if (grant_resize(grant, to)) {
 		WRITE_ONCE(grant->retry, (u32)jiffies);	/* the next step need not wait */
 		grant_note_relieved(grant);
-		grant_grows(grant, to < most);
+		grant_tell_growable(grant, to < most);
 	}
 }
 
@@ -162,7 +162,7 @@ static void buffer_grow(struct sock *sk, const struct mm_grant *grant)
 }
 
 /**
- * grant_fills() - look whether a socket's buffer is over its threshold, and let it grow then
+ * grant_check_fill() - look whether a socket's buffer is over its threshold, and let it grow then
  * @sk: UDP or TCP, or a raw socket that has the number of UDP; the caller has it under RCU, and
  *	holds the lock of a TCP socket
  * @packets: how many queued packets this one stands for; 0: this one was refused
@@ -172,7 +172,7 @@ static void buffer_grow(struct sock *sk, const struct mm_grant *grant)
  *
  * Context: any but NMI.
  */
-void grant_fills(struct sock *sk, unsigned int packets)
+void grant_check_fill(struct sock *sk, unsigned int packets)
 {
 	struct mm_grant *grant;
 

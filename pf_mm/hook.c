@@ -66,7 +66,7 @@ static void on_data_ready(void *unused, const struct sock *sk)
 		return;
 	packets = hook_stands_for(sk);
 	if (packets && sock_may_grow(sk))
-		grant_fills((struct sock *)sk, packets);
+		grant_check_fill((struct sock *)sk, packets);
 }
 
 static __always_inline bool sock_is_full(const struct sock *sk)
@@ -78,7 +78,7 @@ static __always_inline bool sock_is_full(const struct sock *sk)
 static __always_inline void hook_look_before(struct sock *sk)
 {
 	if (sock_may_fill(sk) && sock_may_grow(sk))
-		grant_fills(sk, !sock_is_full(sk));
+		grant_check_fill(sk, !sock_is_full(sk));
 }
 
 /* __udp_enqueue_schedule_skb(struct sock *sk, struct sk_buff *skb) */
@@ -102,7 +102,7 @@ static void notrace on_enqueue_hot(unsigned long ip, unsigned long parent_ip,
 static void on_full(PFLOW_UDP_FAIL_ARGS)
 {
 	if (rc == -ENOMEM && pflow_sample_takes(&refused) && sock_may_grow(sk))
-		grant_fills(sk, 0);
+		grant_check_fill(sk, 0);
 }
 
 /* Up to its limit autotuning, if it is on, raises the size by itself. */
@@ -113,7 +113,7 @@ static void on_tcp_read(void *unused, struct sock *sk)
 	if (sk->sk_rcvbuf < READ_ONCE(net->ipv4.sysctl_tcp_rmem[2]) || !size_tcp_may_grow(net) ||
 	    !READ_ONCE(net->ipv4.sysctl_tcp_moderate_rcvbuf) || size_locked(sk) || tcp_ended(sk))
 		return;
-	grant_fills(sk, 1);
+	grant_check_fill(sk, 1);
 }
 
 static struct pflow_trace data_ready = { "sk_data_ready", on_data_ready };

@@ -45,14 +45,14 @@ void keeper_wake(bool now)
 }
 
 /**
- * grant_closes() - have the grant end of a socket that is about to be closed
+ * grant_note_close() - have the grant end of a socket that is about to be closed
  * @sk: any; the caller holds it
  *
  * The keeper is there, since pf_common tells only modules that are started.
  *
  * Context: RCU read side; any but NMI.
  */
-void grant_closes(const struct sock *sk)
+void grant_note_close(const struct sock *sk)
 {
 	struct mm_grant *grant = grant_find(sk);
 

@@ -208,14 +208,14 @@ void grants_users_setup(void);
 u8 grant_user(const struct sock *sk, const struct pflow_sock *entry);
 s64 grants_excess(u8 user);
 int grants_find_greedy(void);
-void grant_waits(const struct mm_grant *grant);
+void grant_note_wait(const struct mm_grant *grant);
 s64 grant_left(const struct mm_grant *grant);
 void grant_charge(const struct mm_grant *grant, s64 bytes);
 s64 grants_left(void);
 bool grant_resize(struct mm_grant *grant, u32 to);
 void grant_give(struct mm_grant *grant, u32 to, enum mm_given why);
-void grant_grows(const struct mm_grant *grant, bool on);
-void grant_refused(struct mm_grant *grant, enum mm_refusal why);
+void grant_tell_growable(const struct mm_grant *grant, bool on);
+void grant_note_refusal(struct mm_grant *grant, enum mm_refusal why);
 
 /* grant.c */
 #define GRANT_CHAINS	1024	/* of the hash of grants */
@@ -270,10 +270,10 @@ void room_tell_table(void);
 int keeper_setup(void);
 void keeper_teardown(void);
 void keeper_wake(bool now);
-void grant_closes(const struct sock *sk);
+void grant_note_close(const struct sock *sk);
 
 /* grow.c */
-void grant_fills(struct sock *sk, unsigned int packets);
+void grant_check_fill(struct sock *sk, unsigned int packets);
 
 /* status.c */
 void grants_status(struct seq_file *m);

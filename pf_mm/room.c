@@ -177,13 +177,13 @@ static void grant_relieve(struct mm_grant *grant, void *data)
 		return;
 	}
 	if (to < (s64)grant->size + grant_least_step(grant)) {
-		grant_refused(grant, REFUSED_BUDGET);
+		grant_note_refusal(grant, REFUSED_BUDGET);
 	} else if (!size_memory_for(grant->sk, to - grant->size)) {
-		grant_refused(grant, REFUSED_MEMORY);
+		grant_note_refusal(grant, REFUSED_MEMORY);
 	} else {
 		grant_note_relieved(grant);
 		if (grant_resize(grant, to))
-			grant_grows(grant, to < most);
+			grant_tell_growable(grant, to < most);
 	}
 }
 
@@ -306,7 +306,7 @@ static void grant_tell_grows(struct mm_grant *grant, void *data)
 	bool may = mm_knob(MM_KNOB_MODE) == MM_MODE_ENFORCE && !grant->stuck;
 
 	lockdep_assert_held(&grants_lock);
-	grant_grows(grant, may && room && grant->size < size_most(grant, grant->rank));
+	grant_tell_growable(grant, may && room && grant->size < size_most(grant, grant->rank));
 }
 
 /**

@@ -265,7 +265,7 @@ static void slot_reorder(struct slot *slot)
 	}
 	/* fork.c goes by what was lent, and a child may be born just now. */
 	raw_spin_lock_irqsave(&slots_lock, irq);
-	lever_degree(boost, degree);
+	lever_set_degree(boost, degree);
 	raw_spin_unlock_irqrestore(&slots_lock, irq);
 }
 
@@ -279,8 +279,8 @@ static void slot_raise(struct slot *slot)
 	/* Somebody may have been quicker since the election. */
 	if (READ_ONCE(task->policy) == SCHED_NORMAL && !(task_flags(task) & PF_EXITING)) {
 		lever_save(&slot->boost);
-		err = lever_realtime(&slot->boost, sched_knob(SCHED_KNOB_CAP),
-				     slot_rr_priority(slot));
+		err = lever_raise_realtime(&slot->boost, sched_knob(SCHED_KNOB_CAP),
+					   slot_rr_priority(slot));
 	}
 
 	raw_spin_lock_irqsave(&slots_lock, irq);

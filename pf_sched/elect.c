@@ -295,7 +295,7 @@ static void slot_begin_boost(struct slot *slot, struct task_struct *task,
 	slot->boost.levels = lever_above_groups(lever) ? 0 : field_levels(others, slot->rank);
 	lever_save(&slot->boost);
 	if (lever == LEVER_NICE)
-		lever_nice(&slot->boost);
+		lever_raise_nice(&slot->boost);
 	slot_set_state(slot, lever_above_groups(lever) ? SLOT_CHOSEN : SLOT_RAISED);
 	slot_mark_socket(slot, true);
 	trace_boost(&slot->boost, slot->rank);

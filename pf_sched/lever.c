@@ -176,12 +176,12 @@ void lever_save(struct boost *boost)
 }
 
 /**
- * lever_nice() - raise by nice
+ * lever_raise_nice() - raise by nice
  * @boost: saved, its levels set
  *
  * Context: any but NMI, no run-queue lock held.
  */
-void lever_nice(struct boost *boost)
+void lever_raise_nice(struct boost *boost)
 {
 	boost->nice = max(boost->before.nice - (int)boost->levels, MIN_NICE);
 	set_user_nice(boost->task, boost->nice);
@@ -226,7 +226,7 @@ static int lever_set_rr(struct boost *boost, unsigned int priority)
 }
 
 /**
- * lever_realtime() - raise by a class above all groups
+ * lever_raise_realtime() - raise by a class above all groups
  * @boost: saved, its lever deadline or round robin; deadline may become round robin
  * @cap: percent of a CPU that it may take
  * @priority: its place among those raised by round robin
@@ -236,7 +236,7 @@ static int lever_set_rr(struct boost *boost, unsigned int priority)
  *
  * Context: process, may sleep. Return: 0 or a negative error, nothing changed.
  */
-int lever_realtime(struct boost *boost, unsigned int cap, unsigned int priority)
+int lever_raise_realtime(struct boost *boost, unsigned int cap, unsigned int priority)
 {
 	if (boost->lever == LEVER_DEADLINE) {
 		enum lesser why = task_deadline_barred(boost->task);
@@ -272,18 +272,18 @@ void lever_reorder(struct boost *boost, unsigned int priority)
 }
 
 /**
- * lever_degree() - raise a thread by more nice levels, or by less
+ * lever_set_degree() - raise a thread by more nice levels, or by less
  * @boost: raised by nice
  * @levels: how many
  *
  * Context: any but NMI, no run-queue lock held.
  */
-void lever_degree(struct boost *boost, unsigned int levels)
+void lever_set_degree(struct boost *boost, unsigned int levels)
 {
 	if (!lever_untouched(boost))
 		return;
 	boost->levels = levels;
-	lever_nice(boost);
+	lever_raise_nice(boost);
 }
 
 /**

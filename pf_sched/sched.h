@@ -126,10 +126,10 @@ struct boost {
 /* lever.c */
 int lever_choose(const struct task_struct *task, bool weak, enum boost_lever *lever);
 void lever_save(struct boost *boost);
-void lever_nice(struct boost *boost);
-int lever_realtime(struct boost *boost, unsigned int cap, unsigned int priority);
+void lever_raise_nice(struct boost *boost);
+int lever_raise_realtime(struct boost *boost, unsigned int cap, unsigned int priority);
 void lever_reorder(struct boost *boost, unsigned int priority);
-void lever_degree(struct boost *boost, unsigned int levels);
+void lever_set_degree(struct boost *boost, unsigned int levels);
 bool lever_untouched(const struct boost *boost);
 bool lever_reniced(const struct boost *boost);
 bool lever_barred(const struct boost *boost);

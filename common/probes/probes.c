@@ -43,7 +43,7 @@ static void owner_learn_holder(struct sock *sk)
 	if (!sk || (current->flags & PF_KTHREAD))
 		return;
 	rcu_read_lock();
-	pflow_owner_holds(sk, current, 0);
+	pflow_owner_note_holding(sk, current, 0);
 	rcu_read_unlock();
 }
 
@@ -63,7 +63,7 @@ static int on_accept(struct kprobe *kp, struct pt_regs *regs)
 	if (!socket_argument(regs, 1)->file || !sk || (current->flags & PF_KTHREAD))
 		return 0;
 	rcu_read_lock();
-	pflow_owner_accepts(sk);
+	pflow_owner_note_accept(sk);
 	rcu_read_unlock();
 	return 0;
 }
@@ -77,7 +77,7 @@ static void owner_learn_receiver(const struct socket *sock)
 	if (!sk || (current->flags & PF_KTHREAD))
 		return;
 	rcu_read_lock();
-	pflow_owner_receives(sk);
+	pflow_owner_note_receive(sk);
 	rcu_read_unlock();
 }
 
@@ -115,7 +115,7 @@ static int on_release(struct kprobe *kp, struct pt_regs *regs)
 		return 0;
 	/* This comes first: modules that are told find it gone, so nothing begins for it again. */
 	pflow_sock_forget(sk);
-	pflow_modules_closes(sk);
+	pflow_modules_note_close(sk);
 	return 0;
 }
 

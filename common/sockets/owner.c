@@ -90,14 +90,14 @@ static void owner_lets_go(struct sock *sk)
 }
 
 /**
- * pflow_owner_holds() - note that a task has a socket open
+ * pflow_owner_note_holding() - note that a task has a socket open
  * @sk: the process's socket; the caller holds it
  * @task: the task; the caller holds it
  * @scan: number of the scan that found it, 0 outside scans
  *
  * Context: RCU read side; preemption may be off.
  */
-void pflow_owner_holds(struct sock *sk, struct task_struct *task, u8 scan)
+void pflow_owner_note_holding(struct sock *sk, struct task_struct *task, u8 scan)
 {
 	struct pflow_sock *entry = pflow_sock_get(sk, scan ? PFLOW_MET_OPEN : PFLOW_MET_MADE);
 	struct pflow_priority priority;
@@ -175,31 +175,31 @@ static void owner_note_stream(const struct sock *sk, u8 rank, unsigned int cpu)
 }
 
 /**
- * pflow_owner_accepts() - note that current accepts a connection
+ * pflow_owner_note_accept() - note that current accepts a connection
  * @sk: it; the caller holds it
  *
  * A thread that accepts will receive, and may have to wait long before it is seen receiving.
  *
  * Context: RCU read side, process context, preemption may be off.
  */
-void pflow_owner_accepts(struct sock *sk)
+void pflow_owner_note_accept(struct sock *sk)
 {
 	u8 rank = pflow_task_rank(current);
 
-	pflow_owner_holds(sk, current, 0);
+	pflow_owner_note_holding(sk, current, 0);
 	if (sock_peer_is_local(sk))
 		return;
-	pflow_thread_receives(rank, true);
+	pflow_thread_note_receive(rank, true);
 	owner_note_stream(sk, rank, raw_smp_processor_id());
 }
 
 /**
- * pflow_owner_receives() - note that current is about to receive on a socket
+ * pflow_owner_note_receive() - note that current is about to receive on a socket
  * @sk: the process's socket; the caller holds it
  *
  * Context: RCU read side, process context, preemption may be off.
  */
-void pflow_owner_receives(struct sock *sk)
+void pflow_owner_note_receive(struct sock *sk)
 {
 	struct pflow_sock *entry = pflow_sock_get(sk, PFLOW_MET_RECEIVING);
 	struct pflow_priority priority;
@@ -216,9 +216,9 @@ void pflow_owner_receives(struct sock *sk)
 	pflow_task_priority(current, &priority);
 	owner_note_prompt(sk, priority.rank);
 	if (entry->protocol != IPPROTO_TCP) {
-		pflow_thread_receives(priority.rank, false);
+		pflow_thread_note_receive(priority.rank, false);
 	} else if (!sock_peer_is_local(sk)) {
-		pflow_thread_receives(priority.rank, true);
+		pflow_thread_note_receive(priority.rank, true);
 		owner_note_stream(sk, priority.rank, cpu);
 	}
 	if (READ_ONCE(entry->pid) == current->pid && READ_ONCE(entry->rank) == priority.rank &&

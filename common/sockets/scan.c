@@ -63,7 +63,7 @@ static int scan_file(const void *data, struct file *file, unsigned int fd)
 	sk = sock ? pflow_process_sock(sock) : NULL;
 	if (sk) {
 		rcu_read_lock();
-		pflow_owner_holds(sk, walk->task, scan.number);
+		pflow_owner_note_holding(sk, walk->task, scan.number);
 		rcu_read_unlock();
 	}
 	return 0;

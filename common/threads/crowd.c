@@ -13,7 +13,7 @@
  * Where it does not go, it is tried more and more seldom, and the CPU time that ours takes
  * falls from a tenth to nearly nothing.
  *
- * Context: a worker of our own; pflow_crowd() by the estimator's thread.
+ * Context: a worker of our own; pflow_crowd_out() by the estimator's thread.
  */
 #include <linux/kthread.h>
 #include <linux/sched/clock.h>
@@ -65,13 +65,13 @@ static void crowd_in(struct kthread_work *work)
 	apart = went ? AGAIN : min(2 * apart, AGAIN_MOST);
 	tried_at = jiffies;
 	put_task_struct(who);
-	smp_store_release(&who, NULL);	/* pairs with pflow_crowd() */
+	smp_store_release(&who, NULL);	/* pairs with pflow_crowd_out() */
 }
 
 static DEFINE_KTHREAD_WORK(crowd_work, crowd_in);
 
 /**
- * pflow_crowd() - have the scheduler take a thread to an idle CPU
+ * pflow_crowd_out() - have the scheduler take a thread to an idle CPU
  * @task: it
  * @cpu: where it is, and should not be
  *
@@ -79,7 +79,7 @@ static DEFINE_KTHREAD_WORK(crowd_work, crowd_in);
  *
  * Context: the estimator's thread; under RCU.
  */
-void pflow_crowd(struct task_struct *task, int cpu)
+void pflow_crowd_out(struct task_struct *task, int cpu)
 {
 	/* Pairs with crowd_in(): its thread is through with the last one. */
 	if (smp_load_acquire(&who) || (u32)jiffies - tried_at < apart)

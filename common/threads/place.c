@@ -104,7 +104,7 @@ static void thread_place(const struct pflow_thread *thread, struct cpumask *left
 	if (cpu >= nr_cpu_ids)
 		return;
 	if (READ_ONCE(thread->run) + READ_ONCE(thread->wait) > AWAKE)
-		pflow_crowd(task, READ_ONCE(thread->cpu));
+		pflow_crowd_out(task, READ_ONCE(thread->cpu));
 	/* The scheduler writes it under its own lock, and is the only one that reads it. */
 	WRITE_ONCE(task->wake_cpu, cpu);
 	cpumask_clear_cpu(cpu, left);

@@ -116,13 +116,13 @@ static struct pflow_thread *thread_enter(pid_t pid, u8 rank)
 }
 
 /**
- * pflow_thread_receives() - note that current is receiving
+ * pflow_thread_note_receive() - note that current is receiving
  * @rank: its rank
  * @stream: from a TCP socket, not a UDP one
  *
  * Context: process, preemption may be off.
  */
-void pflow_thread_receives(u8 rank, bool stream)
+void pflow_thread_note_receive(u8 rank, bool stream)
 {
 	struct pflow_thread *thread;
 

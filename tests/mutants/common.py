@@ -86,14 +86,14 @@ MUTANTS = [
     Mutant(
         "a scan finds nobody",
         "common/sockets/scan.c",
-        "pflow_owner_holds(sk, walk->task, scan.number);",
+        "pflow_owner_note_holding(sk, walk->task, scan.number);",
         "(void)sk;",
         "vm/test_table.py::test_sockets_that_were_there_before",
     ),
     Mutant(
         "who receives is not learnt",
         "common/probes/probes.c",
-        "pflow_owner_receives(sk);",
+        "pflow_owner_note_receive(sk);",
         "(void)sk;",
         "vm/test_table.py::test_a_socket_is_learnt_when_it_receives",
     ),

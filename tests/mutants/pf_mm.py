@@ -75,8 +75,8 @@ MUTANTS = [
     Mutant(
         "B2 does not wait",
         "pf_mm/grow.c",
-        "grant_grows(grant, to < most);",
-        "grant_grows(grant, false);",
+        "grant_tell_growable(grant, to < most);",
+        "grant_tell_growable(grant, false);",
         MM_GROWTH + "test_the_table_says_who_can_grow",
     ),
     Mutant(
