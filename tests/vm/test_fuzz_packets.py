@@ -23,6 +23,7 @@ FULL, FULL4 = 4000, 4002
 BATCH = 250_000  # in one namespace
 WILD = 8  # of which one in so many more are wild
 SMALLEST_SHARE = 50  # of the frames, one in so many must have been dropped early
+RARELY = 100  # of the frames that a tap refuses, no more than one in so many is dropped before
 
 DEVICES = """\
 tuntap add t0 mode tap vnet_hdr
@@ -165,9 +166,12 @@ def compare(off: Seen, on: Seen, wild: bool) -> None:
 def compare_driver(off: Seen, on: Seen, wild: bool) -> None:
     """The protocols count no packet that was dropped before them; all else is the same.
 
-    Several packets in one frame, which only a tap has, are one there.
+    Several packets in one frame, which only a tap has, are one there. And a tap looks at its own
+    header after the program, so what it would refuse may have been dropped by then.
     """
-    assert on.served == off.served
+    refused, spared = off.served["refused"], on.served["refused"]
+    assert 0 <= refused - spared <= refused / RARELY, (refused, spared)
+    assert on.served | {"refused": refused} == off.served
     assert on.dropped["overload"] == on.dropped["harm"] == 0
     assert on.dropped["socket_full"] == on.early
     if wild:

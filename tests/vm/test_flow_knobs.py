@@ -1,0 +1,39 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""pf_flow: its knobs, and the parameters that set them at once."""
+
+import stat
+from pathlib import Path
+
+from inside import inside, mark
+from inside.flows import FLOW
+from inside.grammar import BAD, BAD_NUMBER
+from inside.suite import ROOT, takes_only
+
+KNOBS = {
+    "memory": ("1", "1024", "64"),
+    "exempt": ("1", "65535", "53,100-110", "none", "68,546"),
+    "scheduler": ("rank", "eevdf"),
+}
+BAD_FOR = {
+    "memory": [*BAD_NUMBER, "0", "1025", "64M", "4294967360"],
+    "exempt": ["0", "65536", "1-", "-1", "2-1", "1-2-3", "1,,2", ",1", "1,", "1,none"],
+    "scheduler": ["0", "1", "EEVDF", "eevdf,rank", "eevdf rank", "ranks"],
+}
+
+
+@mark.parametrize("knob", list(KNOBS))
+@inside(modules=FLOW)
+def test_a_knob_takes_what_it_should_and_nothing_else(knob: str) -> None:
+    good = KNOBS[knob]
+    bad = [*BAD, *BAD_FOR[knob], good[0] + "\n\n", good[0] + "\r\n", good[0] + " ", "1" * 5000]
+    takes_only(ROOT / "flow" / knob, good, bad)
+
+
+@inside(modules=FLOW, flow={"memory": 3, "exempt": "9,11-12", "scheduler": "rank"})
+def test_its_parameters_count_from_the_start() -> None:
+    for knob, value in {"memory": "3", "exempt": "9,11-12", "scheduler": "rank"}.items():
+        file = ROOT / "flow" / knob
+        parameter = Path("/sys/module/pf_flow/parameters") / knob
+        assert file.read_text() == parameter.read_text() == value + "\n"
+        assert stat.S_IMODE(file.stat().st_mode) == 0o644
+        assert stat.S_IMODE(parameter.stat().st_mode) == 0o444
