@@ -94,7 +94,7 @@ static struct wire *wire_find(const struct wire_key *key)
 	return NULL;
 }
 
-/* Where to keep something of a flow: what is there was not shown in this jiffy, or it is the last. */
+/* Where to keep a flow: what is there was not shown in this jiffy, or it is the last. */
 static struct wire *wire_spare(const struct wire_key *key)
 {
 	struct wire *wire = wire_set(key), *last = wire + WIRE_WAYS - 1;
