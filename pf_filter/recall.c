@@ -192,7 +192,8 @@ static void filter_remember(struct filter_packet *packet)
 	if (!packet_may_be_recalled(packet))
 		return;
 	flow = flow_find(packet);
-	if (!flow)
+	/* An old place may be the last one, which any flow may take. */
+	if (!flow || flow->to.until != (u32)jiffies)
 		flow = flow_spare(packet);
 	receiver_remember(&flow->to, packet);
 	flow->remote = iph->saddr;

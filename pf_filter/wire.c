@@ -39,7 +39,7 @@
  * @length: of the packet by which that was told
  * @truesize: what that took of a buffer
  * @shape: how its frames look in the driver
- * @shown: jiffies when it was last looked for by more than its shape
+ * @shown: jiffies in which an earlier place has shown it
  */
 struct wire {
 	struct wire_shape shape;
@@ -183,17 +183,18 @@ static bool filter_was_judged(struct filter_packet *packet)
  */
 static struct wire *wire_show(const struct wire_key *key)
 {
-	struct wire *wire = wire_find(key), *known = wire;
+	struct wire *wire = wire_find(key);
 
 	places_note_use();
-	if (!wire) {
-		wire = wire_spare(key);
-		wire->key = *key;
-		wire->shape.until = (u32)jiffies - 1;
-		wire->to.until = (u32)jiffies - 1;
-	}
+	/* What was told before this jiffy does not hold any more. */
+	if (wire && wire->shown == (u32)jiffies)
+		return wire;
+	wire = wire_spare(key);
+	wire->key = *key;
 	wire->shown = jiffies;
-	return known;
+	wire->shape.until = (u32)jiffies - 1;
+	wire->to.until = (u32)jiffies - 1;
+	return NULL;
 }
 
 /* Whose the packet is, and its ports as the hook sees them, if the hook has told so. */
