@@ -57,8 +57,8 @@ static void frame_mark(struct xdp_buff *xdp)
 }
 
 /*
- * Is this frame to be dropped? What cannot be judged here is left to the hook. Inlined, for 23
- * instructions.
+ * Is this frame to be dropped? What cannot be judged here is left to the hook. Inlined,
+ * which saves 23 instructions.
  */
 static __always_inline bool frame_judge(const struct wire *wire, const struct frame *frame,
 					struct xdp_buff *xdp)

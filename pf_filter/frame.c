@@ -2,15 +2,15 @@
 /*
  * Frame: the flow of a frame in the driver, which has no buffer yet.
  *
- * It is read as the network layer would read it, with the sum of IPv4's header, as the kernel
- * verifies that only later. What is not plain has no flow here: fragments, options, extension
+ * It is read as the network layer would read it. The sum of IPv4's header is verified, too, as the
+ * kernel does that only later. What is not plain has no flow here: fragments, options, extension
  * headers, what is longer than a packet of its device, and what a program or rule at the
  * device's ingress may redirect. A tag of a VLAN has to be in the frame. A program cannot see one
  * that the card has taken off, or that was never put in.
  *
  * Frames of one flow differ in little. So how the last one looked is kept with its flow, for
- * the rest of the jiffy (struct wire_shape). One that looks the same takes half as long to read.
- * This is for IPv4 without tags, by a device that is the port of no other.
+ * the rest of the jiffy (struct wire_shape). One that looks like it takes half as long to read.
+ * This is for IPv4 without tags, by a device that is not part of a bond or bridge.
  *
  * Context: softirq, RCU read side.
  */
@@ -225,15 +225,15 @@ static void frame_note_shape(const struct frame *frame, const struct xdp_buff *x
 	const struct plain_headers *headers = xdp->data;
 	struct wire_shape *shape = &wire->shape;
 
-	/* With a tag it would be another device's. */
+	/* The device of a tagged frame is the VLAN's, and that of a port its bridge or bond. */
 	if (!wire->key.v4 || frame->dev != xdp->rxq->dev)
 		return;
 	shape->dev = frame->dev;
 	memcpy(shape->begin, headers, sizeof(shape->begin));
 	shape->most = ETH_HLEN + READ_ONCE(frame->dev->mtu);
-	shape->until = jiffies;
+	shape->until = wire->shown;
 	shape->plain = header_plain(&headers->ip);
-	/* All words together add to a multiple of this, as the sum was right. */
+	/* All words add up to a multiple of U16_MAX, as the sum was right. This is the others'. */
 	shape->sum = 4 * U16_MAX - header_sum_differing(&headers->ip);
 }
 
@@ -246,7 +246,10 @@ static bool frame_has_shape(const struct plain_headers *headers, const struct wi
 	       !csum_fold((__force __wsum)(shape->sum + header_sum_differing(iph)));
 }
 
-/* The flow's wire by what stands where addresses and ports do; NULL: the frame is to be read. */
+/*
+ * The wire with these addresses and ports, if the frame is UDP over IPv4, which is not verified yet.
+ * NULL: it is to be read.
+ */
 static struct wire *headers_find_wire(const struct plain_headers *headers)
 {
 	u32 ports = get_unaligned_be32(&headers->udp);
@@ -261,7 +264,7 @@ static struct wire *headers_find_wire(const struct plain_headers *headers)
 	return NULL;
 }
 
-/* The wire of a frame that looks as one before it in this jiffy; NULL: it is to be read. */
+/* The wire of a frame that looks like an earlier one of this jiffy. NULL: it is to be read. */
 static struct wire *frame_recognise(struct frame *frame, const struct xdp_buff *xdp)
 {
 	const struct plain_headers *headers = xdp->data;
@@ -288,8 +291,8 @@ static struct wire *frame_recognise(struct frame *frame, const struct xdp_buff *
 }
 
 /*
- * The same by reading it. Out of line: it is for few frames, and what the compiler clears here at
- * the beginning is not for every one.
+ * The same, by reading the frame. Out of line, as few come here: the compiler would clear for every
+ * one what it clears here at the beginning.
  */
 static noinline struct wire *frame_find_wire(struct frame *frame, const struct xdp_buff *xdp)
 {

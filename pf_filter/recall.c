@@ -10,8 +10,9 @@
  * tells, the flow is unknown. The socket's address is followed only after the kernel's
  * own table of UDP sockets has shown that the socket is still there.
  *
- * Which slots may be a flow's depends on a random key. There are several for each, so that two
- * flows of the same jiffy do not displace each other: with each packet both would be looked up.
+ * Which slots may be a flow's depends on a random key. There are several for each. With one, two
+ * flows that share it would displace each other, and each packet would need a look-up. The last
+ * one is shared by all that find the others taken.
  *
  * The slots are this CPU's own and used with softirqs off, which excludes all
  * others, except on PREEMPT_RT, where nothing is remembered.
@@ -123,7 +124,7 @@ static struct flow *flow_find(const struct filter_packet *packet)
 	return NULL;
 }
 
-/* Where to remember a flow: what is known there was so in an earlier jiffy, or it is the last. */
+/* Where to remember a flow: in the first slot that is not in use in this jiffy, or the last. */
 static struct flow *flow_spare(const struct filter_packet *packet)
 {
 	struct flow *flow = flow_set(packet), *last = flow + WAYS - 1;
@@ -192,7 +193,7 @@ static void filter_remember(struct filter_packet *packet)
 	if (!packet_may_be_recalled(packet))
 		return;
 	flow = flow_find(packet);
-	/* An old place may be the last one, which any flow may take. */
+	/* What is old moves to the first one free: it may be in the last, which any flow takes. */
 	if (!flow || flow->to.until != (u32)jiffies)
 		flow = flow_spare(packet);
 	receiver_remember(&flow->to, packet);

@@ -94,7 +94,7 @@ static struct wire *wire_find(const struct wire_key *key)
 	return NULL;
 }
 
-/* Where to keep a flow: what is there was not shown in this jiffy, or it is the last. */
+/* Where to keep a flow: in the first slot that is not in use in this jiffy, or the last. */
 static struct wire *wire_spare(const struct wire_key *key)
 {
 	struct wire *wire = wire_set(key), *last = wire + WIRE_WAYS - 1;
@@ -179,16 +179,18 @@ static bool filter_was_judged(struct filter_packet *packet)
  * wire_show() - whose is this flow?
  * @key: of it
  *
- * Return: what the hook has told of it, or NULL: it is to be found out now.
+ * Return: what is kept of it, if it was shown or told in this jiffy already; else NULL, and the hook
+ * is to find that out now. wire_recall() says whether it has.
  */
 static struct wire *wire_show(const struct wire_key *key)
 {
 	struct wire *wire = wire_find(key);
 
 	places_note_use();
-	/* What was told before this jiffy does not hold any more. */
-	if (wire && wire->shown == (u32)jiffies)
+	if (wire && (wire->shown == (u32)jiffies || wire->to.until == (u32)jiffies)) {
+		wire->shown = jiffies;
 		return wire;
+	}
 	wire = wire_spare(key);
 	wire->key = *key;
 	wire->shown = jiffies;
@@ -262,6 +264,7 @@ static int wires_setup(void)
 	judged_mark = get_random_u64();
 	for (i = 0; i < SLOT_WORDS; i++)
 		slot_key[i] = get_random_u64() | 1;
+	BUILD_BUG_ON(sizeof(struct wire) * WIRE_WAYS << WIRE_SET_BITS > PCPU_MIN_UNIT_SIZE);
 	wires = __alloc_percpu(sizeof(struct wire) * WIRE_WAYS << WIRE_SET_BITS,
 			       __alignof__(struct wire));
 	if (!wires)

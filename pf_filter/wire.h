@@ -39,11 +39,11 @@ struct tracked {
 /**
  * struct wire_shape - how the frames of a flow look in the driver: Ethernet, IPv4, UDP
  * @dev: device that they come by, an identity
- * @begin: their first bytes, as far as IPv4's class
- * @most: bytes that one may have and still be one packet
+ * @begin: their first bytes, up to IPv4's type of service
+ * @most: length of the longest that can be one packet, bytes
  * @until: jiffies in which this is known to be so
- * @plain: IPv4's words that tell of fragments and protocol
- * @sum: what those words of IPv4's header that stay add to its sum
+ * @plain: IPv4's word of fragments, and its protocol
+ * @sum: what the words of IPv4's header that stay the same add to its sum, modulo %U16_MAX
  */
 struct wire_shape {
 	const struct net_device *dev;

@@ -485,10 +485,10 @@ def run_bench(options: argparse.Namespace) -> None:
 
 
 def keep(options: argparse.Namespace, found: Json) -> None:
-    """Show the result, and write it down if that is wanted."""
-    print(show.table(found))
+    """Write the result down if that is wanted, and show it."""
     if options.json:
         result.write(options.json, {**found, "command": result.command(options.arguments)})
+    print(show.table(found))
 
 
 if __name__ == "__main__":

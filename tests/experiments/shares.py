@@ -138,9 +138,8 @@ def verdicts(result: Json) -> Iterator[str]:
 
 def table(result: Json) -> str:
     """Every step and arm."""
-    heads = ["weights", "offered to each", "arm"]
-    heads += [f"kpps of {i + 1}" for i in range(len(result["nices"]))]
-    rows = [[*heads, "sum", "ring drops/s", "idle", "unaccounted"]]
+    receivers = [f"kpps of {i + 1}" for i in range(len(result["nices"]))]
+    rows = [["weights", "offered to each", "arm", *receivers, "sum", *sweep.heads(result)]]
     for step in result["steps"]:
         for name, arm in step["arms"].items():
             offered = f"{step['pps'] / 1e3:g} kpps"

@@ -249,15 +249,20 @@ def cells(arm: Json) -> list[str]:
     ]
 
 
+def heads(result: Json) -> list[str]:
+    """Of the columns of cells() behind the sum."""
+    arms = [arm for step in result["steps"] for arm in step["arms"].values()]
+    return [
+        *("ring drops/s", "idle", "unaccounted"),
+        *(("queued KiB", "at most") if all(WATCHED[0] in arm for arm in arms) else ()),
+        *(("age ms",) if all("age_ms" in arm for arm in arms) else ()),
+    ]
+
+
 def table(result: Json) -> str:
     """Every step and arm."""
     nices = [f"nice {nice}" for nice in result["nices"]]
-    heads = ["to be sent to each", "arm", "sent", *nices, "sum"]
-    rows = [[*heads, "ring drops/s", "idle", "unaccounted"]]
-    if all(WATCHED[0] in arm for step in result["steps"] for arm in step["arms"].values()):
-        rows[0] += ["queued KiB", "at most"]
-    if all("age_ms" in arm for step in result["steps"] for arm in step["arms"].values()):
-        rows[0] += ["age ms"]
+    rows = [["to be sent to each", "arm", "sent", *nices, "sum", *heads(result)]]
     for step in result["steps"]:
         for name, arm in step["arms"].items():
             sent = f"{arm['offered_pps'][0] / 1e3:.1f}"

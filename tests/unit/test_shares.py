@@ -35,6 +35,10 @@ def test_what_is_left_of_the_best_is_told_by_weights() -> None:
         "receives 30% of what it is sent, 50% of the sum"
     )
     assert report.section(found).count("<svg") == 1
+    for step in found["steps"]:
+        for arm in step["arms"].values():
+            arm["age_ms"] = [[1.0, 2.0, 3.0, None]]
+    assert show.table(found).splitlines()[2].endswith(" 1/2/3/-")
     assert ",pps 5000 weights 97/1/1/1.filter.sum_pps,0,,3000" in flat.text(found)
 
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Frames in the driver that look as the one before but for one thing.
+"""Frames in the driver that look like the one before but for one thing.
 
-A frame of a flow is not read anew if it looks as the one before. So what makes another packet of it
+A frame of a flow is not read anew if it looks like the one before. So what makes another packet of it
 must be seen all the same: it is the kernel's to refuse, or another receiver's.
 """
 
