@@ -247,8 +247,8 @@ static bool frame_has_shape(const struct plain_headers *headers, const struct wi
 }
 
 /*
- * The wire with these addresses and ports, if the frame is UDP over IPv4, which is not verified yet.
- * NULL: it is to be read.
+ * The wire with these addresses and ports, if the frame is UDP over IPv4, which is not verified
+ * yet. NULL: it is to be read.
  */
 static struct wire *headers_find_wire(const struct plain_headers *headers)
 {

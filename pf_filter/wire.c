@@ -179,8 +179,8 @@ static bool filter_was_judged(struct filter_packet *packet)
  * wire_show() - whose is this flow?
  * @key: of it
  *
- * Return: what is kept of it, if it was shown or told in this jiffy already; else NULL, and the hook
- * is to find that out now. wire_recall() says whether it has.
+ * Return: what is kept of it, if it was shown or told in this jiffy already; else NULL, and the
+ * hook is to find that out now. wire_recall() says whether it has.
  */
 static struct wire *wire_show(const struct wire_key *key)
 {

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """Frames in the driver that look like the one before but for one thing.
 
-A frame of a flow is not read anew if it looks like the one before. So what makes another packet of it
-must be seen all the same: it is the kernel's to refuse, or another receiver's.
+A frame of a flow is not read anew if it looks like the one before. So what makes another packet of
+it must be seen all the same: it is the kernel's to refuse.
 """
 
 import socket
