@@ -18,6 +18,11 @@ BAD = ["\n", " ", "\0", "\n\n", "x", "-1", "1.0", "0x1", "+1", "1e3", "\u0661"]
 BAD_NUMBER = ["01x", "1 ", " 1", "1\n\n", "1\n1\n", "1\0", "1\0\0", "99999999999", "9" * 30]
 
 
+def never_taken(good: str) -> list[str]:
+    """By no knob that takes this value, names of programs apart."""
+    return [*BAD, good + "\n\n", good + "\r\n", good + " ", "1" * 5000]
+
+
 class Knob:
     """One knob: what a text without its newline means, and texts to try."""
 
