@@ -135,7 +135,7 @@ demo: ## show what the modules do, as table and picture, in 6 to 8 minutes (KERN
 	@echo "demo: done in $$(($$(date +%s) - $(BEGIN))) s, all told"
 
 test: modules ## run the quick set of tests, in about 40 minutes (KERNELS= for other kernels or one, PYTEST= for its options)
-	@echo "test: about 40 minutes on two processors without KVM; make test-full takes hours"
+	@echo "test: about 40 minutes on two CPUs without KVM; make test-full takes hours"
 	tests/quick "$(KERNELS)" $(PYTEST)
 
 test-full: modules ## run all tests, in some hours (KERNELS=, PYTEST=)

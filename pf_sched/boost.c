@@ -178,7 +178,7 @@ static void slot_account(struct slot *slot, u32 elapsed_us)
 					   1, 100);
 	}
 	/* A thread that does not run waits for something else, however full its buffer is. */
-	full = boost_wanted(slot->sk) || full;
+	full = hook_wants_boost(slot->sk) || full;
 	trial_ask(slot, full, elapsed_us);
 	if (!full) {
 		slot->full_ticks = 0;

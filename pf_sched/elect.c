@@ -3,7 +3,7 @@
  * The election: of the threads whose buffer fills, the most important few are raised, for as long
  * as it fills and a while longer (the paper's section 3.2, conditions (a) and (b)).
  *
- * A packet that finds its socket's buffer too full comes here by boost_consider(). The receiver is
+ * A packet that finds its socket's buffer too full comes here by elect_consider(). The receiver is
  * looked up. It is refused if it may not be raised, if a more important one would suffer from that,
  * or if there is no place or CPU time for it. Otherwise it gets a slot, and nice is lent at once.
  * All other levers are left to pf_sched's thread (boost.c).
@@ -357,13 +357,13 @@ static bool refusal_lasts(int refusal)
 }
 
 /**
- * boost_consider() - a socket's buffer is fuller than the threshold
+ * elect_consider() - a socket's buffer is fuller than the threshold
  * @sk: it; the caller holds it
  *
  * Context: softirq, or process with softirqs off; no run-queue lock held.
  * Return: what came of it; %CONSIDERED_NOT where somebody else considers just now.
  */
-enum considered boost_consider(struct sock *sk)
+enum considered elect_consider(struct sock *sk)
 {
 	enum considered considered = CONSIDERED_DONE;
 	struct pflow_sock *entry;

@@ -87,7 +87,7 @@ static bool sock_is_late(const struct sock *sk)
 }
 
 /**
- * boost_wanted() - should this socket's receiver run sooner?
+ * hook_wants_boost() - should this socket's receiver run sooner?
  * @sk: UDP or TCP; the caller holds it
  *
  * It should if the buffer is fuller than the threshold (the paper's condition (b)), or if its
@@ -95,7 +95,7 @@ static bool sock_is_late(const struct sock *sk)
  *
  * Context: any. Return: whether it should.
  */
-bool boost_wanted(const struct sock *sk)
+bool hook_wants_boost(const struct sock *sk)
 {
 	return sock_fills(sk) || sock_is_late(sk);
 }
@@ -134,7 +134,7 @@ static bool hook_asked_lately(const struct sock *sk)
 static void hook_consider(struct sock *sk)
 {
 	struct asked *last = hook_asked_at(sk);
-	enum considered considered = boost_consider(sk);
+	enum considered considered = elect_consider(sk);
 
 	if (considered == CONSIDERED_NOT)
 		return;
@@ -153,7 +153,7 @@ static void hook_look_at(struct sock *sk)
 {
 	if (!pflow_sample_takes(&delivered) || !sock_is_ours(sk) || hook_asked_lately(sk))
 		return;
-	if (boost_wanted(sk))
+	if (hook_wants_boost(sk))
 		hook_consider(sk);
 	else
 		this_cpu_inc(below);

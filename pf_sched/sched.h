@@ -155,14 +155,14 @@ enum considered {
 	CONSIDERED_REFUSED,	/* for longer than a moment */
 };
 
-enum considered boost_consider(struct sock *sk);
+enum considered elect_consider(struct sock *sk);
 
 /* status.c */
 void boost_status(struct seq_file *m);
 void boost_metrics(struct seq_file *m);
 
 /* hook.c */
-bool boost_wanted(const struct sock *sk);
+bool hook_wants_boost(const struct sock *sk);
 int hook_setup(void);
 void hook_teardown(void);
 void hook_note_pressure(bool on);

@@ -21,7 +21,7 @@ class Competitors:
         self.processes = [guest.spawn(COMPUTE, new_session=True) for _ in range(count)]
 
     def spent(self) -> Spent:
-        """Their processor time so far."""
+        """Their CPU time so far."""
         schedstats = [self.guest.read(f"/proc/{one.pid}/schedstat") for one in self.processes]
         return spent(schedstats, self.guest.read("/proc/uptime"), self.guest.cpus)
 

@@ -16,7 +16,7 @@ reads the socket, whose buffer is full:
     common_idle   received, pf_common loaded
     filter_idle   received, pf_common and pf_filter loaded
     sched_idle, mm_idle, all_idle    the same for the other modules, once built
-    sched_busy, mm_busy, all_busy    so long that the processor counts as one without idle
+    sched_busy, mm_busy, all_busy    so long that the CPU counts as one without idle
                   time, at which pf_sched and pf_mm arm their hooks
     disabled      received, pf_common and pf_filter loaded, enable = 0
     early_drop    dropped by pf_filter since the socket is full
@@ -28,7 +28,7 @@ reads the socket, whose buffer is full:
 and, by the receive side alone, on a machine where another receiver loses packets:
 
     judged        received; the other is the less important one. It is slow by itself,
-                  so that looking does not pay, and the processor mostly rests from it
+                  so that looking does not pay, and the CPU mostly rests from it
     shed_drop     dropped by pf_filter, since the other is the more important one
 
 The JSON has "experiment", "kernel", "version", "instructions_per_packet" (sent and received on
@@ -126,7 +126,7 @@ def cost_arms(modules: list[str]) -> dict[str, CostArm]:
         arms["disabled"] = CostArm(Disabled("pf_filter"), paths=EVERY)
         filtered, inbound = Modules("pf_filter"), (TUN, POD)
         arms["early_drop"] = CostArm(filtered, flood=True, paths=EVERY)
-        # So long that its rounds are as much at rest as the processor is.
+        # So long that its rounds are as much at rest as the CPU is.
         arms["judged"] = CostArm(filtered, nices=(0, 10), paths=inbound, packets=LONG)
         arms["shed_drop"] = CostArm(filtered, flood=True, nices=(10, 0), paths=inbound)
     if "pf_flow" in modules:

@@ -21,7 +21,7 @@ def snmp(text: str, protocol: str) -> dict[str, int]:
 
 
 def backlog_drops(text: str) -> int:
-    """The sum over all processors of dropped packets in /proc/net/softnet_stat."""
+    """The sum over all CPUs of dropped packets in /proc/net/softnet_stat."""
     return sum(int(line.split()[1], 16) for line in text.splitlines())
 
 
@@ -32,7 +32,7 @@ class CpuTime:
 
 
 def cpu_time(text: str, cpus: int) -> CpuTime:
-    """The first processors' ticks from /proc/stat; waiting for a disk is idle too."""
+    """The first CPUs' ticks from /proc/stat; waiting for a disk is idle too."""
     lines = [line.split()[1:9] for line in text.splitlines()[1 : 1 + cpus]]
     ticks = [sum(map(int, column)) for column in zip(*lines, strict=True)]
     return CpuTime(idle=ticks[3] + ticks[4], total=sum(ticks))
@@ -45,7 +45,7 @@ def idle_share(before: CpuTime, after: CpuTime) -> float:
 
 @dataclass(frozen=True)
 class Spent:
-    """Processor time of some tasks, and of all processors, since they began."""
+    """CPU time of some tasks, and of all CPUs, since they began."""
 
     ns: int
     of_ns: int
@@ -58,7 +58,7 @@ def spent(schedstats: Sequence[str], uptime: str, cpus: int) -> Spent:
 
 
 def share(before: Spent, after: Spent) -> float:
-    """The tasks' share of the processors in between."""
+    """The tasks' share of the CPUs in between."""
     return (after.ns - before.ns) / (after.of_ns - before.of_ns)
 
 

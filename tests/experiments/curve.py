@@ -57,7 +57,7 @@ def draw(panel: Axes, result: Json, figure: str, unit: float) -> None:
             marker="o",
             markersize=5,
         )
-    panel.set_xlabel("processor that the packets need, percent", color=INK)
+    panel.set_xlabel("CPU that the packets need, percent", color=INK)
     panel.set_ylim(bottom=0)
     panel.grid(axis="y", color=PALE, linewidth=0.8, zorder=0)
     panel.tick_params(length=0, colors=INK)

@@ -27,7 +27,7 @@ from rig.kernels import Kernel
 from rig.traffic import LIGHT, programs
 
 LEVERS = ("nice", "deadline", "rr")
-TRACED = ("boost_consider", "boost_tick")
+TRACED = ("elect_consider", "boost_tick")
 TRACING = "/sys/kernel/tracing"
 PORT, PPS, SECONDS, SIZE = 5000, 4000, 2, 256
 WORK_US = 100  # a packet
@@ -83,7 +83,7 @@ def measure(guest: Guest, lever: str) -> dict[str, float]:
         return round(statistics.median(all_us) * 1000) if all_us else float("nan")
 
     return {
-        "elect": median("boost_consider", "boost"),
+        "elect": median("elect_consider", "boost"),
         "tick": median("boost_tick", ""),
         "restore": median("boost_tick", "restore"),
         "elections": sum(call.event == "boost" for call in found),

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """H1: one working UDP receiver beside tasks that only compute, all of nice 0.
 
-The receiver takes NEED of the processor where it runs at every packet, which is to say
+The receiver takes NEED of the CPU where it runs at every packet, which is to say
 before all others: the work of a packet, found at the start, and being interrupted and
 woken; the rate is one at which these two do not take most of it. Its fair share among
 COMPETITORS tasks is less than it needs even at its best, so on a stock kernel its buffer
@@ -24,7 +24,7 @@ from rig.guest import Guest
 from rig.traffic import LIGHT, programs
 
 OFFERED_PPS = 8_000
-NEED = 0.54  # share of the processor
+NEED = 0.54  # share of the CPU
 COMPETITORS = 4
 CALIBRATION_ROUNDS, CALIBRATION_TRIES = 3, 10
 SATURATED = 0.9  # whoever takes so much could use more, so it tells nothing of the loops
@@ -36,7 +36,7 @@ H1 = Load(ports=(5000,), nices=(0,), pps=OFFERED_PPS, competitors=COMPETITORS)
 def calibrate(guest: Guest, pps: float, say: Callable[[str], None]) -> int:
     """The loops a packet with which the receiver takes NEED from a task that only computes.
 
-    An idle processor would not tell: to fall asleep and wake up costs time of its own.
+    An idle CPU would not tell: to fall asleep and wake up costs time of its own.
     What a loop takes while nothing is received is only a first guess.
     """
     loops_per_us = float(guest.run([str(programs() / "udp_recv"), "--calibrate"]).out)
@@ -50,10 +50,10 @@ def fitted(
     """Shares by loops, the last of them near the need, where there is work that does.
 
     From what is taken without any work on, the share grows with the loops.
-    fill: about as many as would take the whole processor
+    fill: about as many as would take the whole CPU
     """
     shares = {0: share_of(0)}
-    say(f"without work the receiver takes {shares[0]:.0%} of the processor")
+    say(f"without work the receiver takes {shares[0]:.0%} of the CPU")
     loops = round((need - shares[0]) * fill)
     for _ in range(CALIBRATION_TRIES):
         if loops <= 0 or len(shares) > CALIBRATION_ROUNDS:

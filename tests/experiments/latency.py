@@ -14,7 +14,7 @@ from rig.traffic import await_bound
 PORT = 5000
 SIZE = 64  # bytes
 SECONDS = 1
-# Its own clock would be the processor's, which it calibrates by the host's speed.
+# Its own clock would be the CPU's, which it calibrates by the host's speed.
 CLOCK = "--no-rdtsc"
 
 

@@ -314,7 +314,7 @@ def in_guest(options: argparse.Namespace, run: Callable[[Guest, list[str], Say],
     say = Say()
     chosen = clock(options)
     if options.cpus > 1 and not chosen.counted:
-        raise SystemExit("--cpus: a guest by the host's clock has one processor")
+        raise SystemExit("--cpus: a guest by the host's clock has one CPU")
     with runner.booted(kernel(options.kernel), chosen, say, options.cpus) as guest:
         found = run(guest, options.arms.split(","), say)
     keep(options, found)

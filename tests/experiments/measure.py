@@ -102,7 +102,7 @@ class Run:
 
     accounts: list[Account]
     closing: Closing
-    idle: float  # share of the guest's processors
+    idle: float  # share of the guest's CPUs
     competitors: float  # the same: what all of them got together
     decided: dict[str, float]  # early drops by reason, in the suite's own count
     warnings: list[str]

@@ -6,7 +6,7 @@ are flooded with datagrams: how long it takes, also without the floods ("alone")
 M2: one UDP receiver of nice 0 that is sent more than it gets, beside three TCP streams to
 receivers of nice 10, which take whatever they can: how much it receives.
 
-A message is one of T1's. The senders of both kinds have a processor each. A stream loses
+A message is one of T1's. The senders of both kinds have a CPU each. A stream loses
 nothing; the accounts are of the datagrams, but what was lost in front of the protocol stack may
 have been a stream's.
 
@@ -21,7 +21,7 @@ JSON, every list of receivers beginning with the one of nice 0:
       seconds                [repeat], until the first had its messages (M1)
       offered_pps            [repeat][UDP receiver], and
       received_pps           likewise; in M1 over all of the flood
-      idle                   [repeat], share of the guest's processors
+      idle                   [repeat], share of the guest's CPUs
       retransmitted          [repeat], segments that were sent again
       accounts               [repeat], see result.py
 """

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """onset: what the first receiver loses until the suite has found out.
 
-The receivers of U1 are sent all that overloads the processor, twice, with a calm in between: of
+The receivers of U1 are sent all that overloads the CPU, twice, with a calm in between: of
 each of these onsets, how long it took from the first packet that the first receiver lost until it
 lost no more than BEARABLE over SETTLED, and how many it had lost by then. And then floods that go
 on and off, half of the time each, beside a first receiver that is sent its packets steadily: how

@@ -22,7 +22,7 @@ def add_guest(command: argparse.ArgumentParser, arms: str) -> None:
 
 def add_cpus(command: argparse.ArgumentParser) -> None:
     command.add_argument(
-        "--cpus", type=at_least_one, default=1, metavar="N", help="processors of the guest (1)"
+        "--cpus", type=at_least_one, default=1, metavar="N", help="CPUs of the guest (1)"
     )
 
 
@@ -69,7 +69,7 @@ def add_dilation(command: argparse.ArgumentParser) -> None:
         "--dilation",
         type=lambda text: None if text == "auto" else float(text),
         default="auto",
-        help="how much slower than here the guest's time runs, which makes its processor "
+        help="how much slower than here the guest's time runs, which makes its CPU "
         "so much faster; auto: so that the papers' rates fit it (auto)",
     )
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """Where the instructions of a packet go: the load of U1 in some arms, by function.
 
-Exact, not sampled: QEMU counts what is executed. The counts are of all processors of
+Exact, not sampled: QEMU counts what is executed. The counts are of all CPUs of
 the guest, so the sender's are among them; these are the same in every arm, and in the
 difference to stock nothing is left of them. What runs in user space is one entry, and
 contains the task that keeps the clock busy.
@@ -25,7 +25,7 @@ from typing import Any
 
 from experiments.arms import Arm
 from experiments.measure import measure
-from experiments.result import Json, columns, heading, processors
+from experiments.result import Json, columns, heading, told_cpus
 from experiments.u1 import U1
 from rig.guest import Guest
 from rig.kernels import Kernel
@@ -116,5 +116,5 @@ def table(result: Json) -> str:
         share = arm["received"] / arm["sent"]
         parts.append("\n".join([f"{name}: received {share:.1%} of what was sent", *columns(rows)]))
     about = "instructions for a packet sent, by function"
-    title = f"profile, kernel {result['version']}{processors(result)}: {about}"
+    title = f"profile, kernel {result['version']}{told_cpus(result)}: {about}"
     return "\n\n".join([title, *parts])

@@ -7,7 +7,7 @@ R2: sipp as a call server: of the calls how many failed, how often a message had
 again, and how long an answer took.
 
 Who floods is paced by its own means; who asks the programs for their work is on another
-processor. The accounts are of all datagrams between them, as the kernel at either end counts
+CPU. The accounts are of all datagrams between them, as the kernel at either end counts
 them.
 
 JSON:
@@ -23,7 +23,7 @@ JSON:
       answer_ms         [repeat], mean time to the answer of a call (R2)
       offered_pps       [repeat][flood]
       received_pps      likewise
-      idle              [repeat], share of the guest's processors
+      idle              [repeat], share of the guest's CPUs
       accounts          [repeat], see result.py
 """
 

@@ -6,7 +6,7 @@ stream, in several ways; its head says which. How much of the cost is the copy i
 receive call that maps pages, and copies nothing, could go.
 
 The JSON has "udp" and "tcp": instructions for one datagram, or one part, by its size in
-bytes and by way. An emulated processor moves a byte, or eight, by an instruction; real ones move
+bytes and by way. An emulated CPU moves a byte, or eight, by an instruction; real ones move
 more. "memcpy" tells how many instructions a copy of as much is here in user space.
 """
 

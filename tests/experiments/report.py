@@ -18,7 +18,7 @@ from pathlib import Path
 from experiments import cost, curve, flat, router, shares, show, web
 from experiments.arms import OFF
 from experiments.chart import INK, OUR_COLOUR, STOCK_COLOUR, bare, page
-from experiments.result import Json, processors
+from experiments.result import Json, told_cpus
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
@@ -43,7 +43,7 @@ PAPERS = {
     "collapses.",
     "V1": "In the paper (Eclipse/BSD) nothing is lost below saturation; beyond, each receives its "
     "share, and all together 81 % of their best with equal shares, 89 % with 97/1/1/1.",
-    "N1": "In the paper its scheduler took 1.7 to 4.8 % of the processor at 1 to 35 Mbit/s, IMQ "
+    "N1": "In the paper its scheduler took 1.7 to 4.8 % of the CPU at 1 to 35 Mbit/s, IMQ "
     "14.3 to 18.8 %: a ratio of 0.11 to 0.28.",
     "N2": "In the paper the stream had 4.978 Mbit/s with the scheduler, deviation 43.8 kbit/s, and "
     "4.138 with IMQ, deviation 1432.",
@@ -122,7 +122,7 @@ def place(result: Json) -> tuple[int, str, str]:
 
 
 def title(result: Json) -> str:
-    return f"{result['experiment']}, {result['kernel']}{processors(result)}"
+    return f"{result['experiment']}, {result['kernel']}{told_cpus(result)}"
 
 
 def anchor(result: Json) -> str:

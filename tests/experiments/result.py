@@ -8,7 +8,7 @@ of priority:
     clock             what the guest's time is: "instructions" of its own, or of the "host"
     host              the machine that the guest ran on
     command           what to type for the same again
-    cpus              processors of the guest, beside the sender's; 1 where it is not told
+    cpus              CPUs of the guest, beside the sender's; 1 where it is not told
     dilation          how much slower than the host's the guest's time ran; every rate
                       and second here is in the guest's time
     nices             [receiver]
@@ -25,7 +25,7 @@ of priority:
       early_drops_pps   [repeat][receiver], dropped before the socket on purpose
       receive_drops_pps [repeat][receiver], lost in front of the protocol stack
       sum_pps           [repeat], received by all
-      idle              [repeat], share of the guest's processors over the sending
+      idle              [repeat], share of the guest's CPUs over the sending
       competitors_cpu_share  [repeat], likewise what the competitors got together
       early_by_reason   [repeat][receiver] {reason: packets}
       decided           [repeat] {reason: packets}, the filter's own totals
@@ -149,10 +149,10 @@ def result_json(
 
 def subject(result: Json) -> str:
     """What was measured, on what, as a title begins."""
-    return f"{result['experiment']}, kernel {result['version']}{processors(result)}"
+    return f"{result['experiment']}, kernel {result['version']}{told_cpus(result)}"
 
 
-def processors(result: Json) -> str:
+def told_cpus(result: Json) -> str:
     """How many, for a title, where it is not one."""
     cpus = result.get("cpus", 1)
     return f", {cpus} CPUs" if cpus != 1 else ""

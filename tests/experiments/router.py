@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""N1 and N3: datagrams through a router of one processor, from one card to the other.
+"""N1 and N3: datagrams through a router of one CPU, from one card to the other.
 
 N1: one flow of all that 100 Mbit/s carry, held to one rate after another. N3: more than the router
 can take of packets of one size after another, of a flow whose rate is never reached.
 
-QEMU counts what the kernel executes, on all processors; exact, not sampled. What the sender takes
+QEMU counts what the kernel executes, on all CPUs; exact, not sampled. What the sender takes
 of that is known: it is had once with frames that are for no card, so that the router has nothing
 to do. And what the router sends is for no card either, so nobody else has work by it.
 
@@ -52,7 +52,7 @@ FULL_PPS = 100e6 / ((LARGEST + ETHERNET + 24) * 8)
 MORE_PPS = 60_000.0  # than the router can take
 MBITS = (1, 5, 10, 15, 20, 25, 30, 35)
 SIZES = (64, 128, 256, 512, 1024, 1500)
-# The paper's shares of the processor, IMQ's and its own, percent, at these rates.
+# The paper's shares of the CPU, IMQ's and its own, percent, at these rates.
 PAPERS: Sequence[tuple[float, float]] = (
     (15.8, 1.7),
     (14.7, 1.9),

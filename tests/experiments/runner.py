@@ -107,8 +107,8 @@ def booted(
     routed: bool = False,
     plugin: Path | None = None,
 ) -> Iterator[Guest]:
-    """A guest for measuring; by the host's clock it has one processor and no more."""
-    assert cpus == 1 or clock.counted, "all virtual processors are pinned to one of the host's"
+    """A guest for measuring; by the host's clock it has one CPU and no more."""
+    assert cpus == 1 or clock.counted, "all virtual CPUs are pinned to one of the host's"
     if clock.counted:
         say(f"booting kernel {kernel.version}, its clock counts instructions")
         with Guest(kernel, icount=True, cpus=cpus, routed=routed, plugin=plugin) as guest:

@@ -13,7 +13,7 @@ because an answer was late (wrk takes each connection's mean time between reques
 intended). What is unanswered at the end wrk does not count. Of a run without any answer the times
 are those of the whole run, as the least that they can have been.
 
-Who asks shares its processor with the task that is always busy, and autogroup, which Debian has on,
+Who asks shares its CPU with the task that is always busy, and autogroup, which Debian has on,
 would give both sessions the same share, whatever the nice level: without floods it were who asks
 that is the limit. So it has a real-time class, and there the kernel has no server that takes it
 away again for 50 ms of a second (from 6.12 on), see spare().
@@ -125,7 +125,7 @@ class Service:
 
 
 def spare(guest: Guest) -> None:
-    """Once for all runs: nobody takes its processor from who asks."""
+    """Once for all runs: nobody takes its CPU from who asks."""
     guest.spare_sender()
     server = f"{FAIR_SERVERS}/cpu{guest.cpus + OTHERS - 1}/runtime"
     if guest.wired:

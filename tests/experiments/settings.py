@@ -105,7 +105,7 @@ class Reniced(Setting):
 
 
 class Pinned(Setting):
-    """Each receiver may run on one processor only, by turns."""
+    """Each receiver may run on one CPU only, by turns."""
 
     def started(self, guest: Guest, pids: Sequence[int]) -> None:
         for i, pid in enumerate(pids):
@@ -151,7 +151,7 @@ class ThreadedNapi(Setting):
 
 
 class FlowLimit(Setting):
-    """Receive packet steering to the processor, which drops of large flows first where its
+    """Receive packet steering to the CPU, which drops of large flows first where its
     backlog fills."""
 
     def enter(self, guest: Guest, ports: Sequence[int]) -> None:
@@ -164,7 +164,7 @@ class FlowLimit(Setting):
 
 
 class Steered(Setting):
-    """Receive packet steering to all processors."""
+    """Receive packet steering to all CPUs."""
 
     def enter(self, guest: Guest, ports: Sequence[int]) -> None:
         guest.write(STEERED, f"{(1 << guest.cpus) - 1:x}")

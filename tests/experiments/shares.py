@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""V1: four receivers of nice 0 that have shares of the processor, offered more and more.
+"""V1: four receivers of nice 0 that have shares of the CPU, offered more and more.
 
 Each is in a control group of its own (version 2), of equal weights, or the first of WEIGHT to 1
 of each other. The packets are small, and each costs work: so much that one receiver alone takes
@@ -35,7 +35,7 @@ from experiments.settings import WEIGHT
 from rig.guest import Guest
 from rig.traffic import LIGHT
 
-ABOUT = "four receivers with shares of the processor, offered far more than they can take"
+ABOUT = "four receivers with shares of the CPU, offered far more than they can take"
 ARMS = "stock,filter,all"
 SECONDS = 2.0
 SATURATION = 10_000.0  # packets/s that one receiver takes alone

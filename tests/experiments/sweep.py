@@ -5,7 +5,7 @@ P1: the receivers of U1, from what everybody takes to the depth of overload of t
 the first can be given is what it is sent, or what it receives where all else is dropped.
 L1: one receiver of small datagrams that works on each, so much that it takes SATURATION
 of them alone; offered up to MOST times that. On a kernel that lives for interrupts the
-receiver starves: with all of the processor spent on packets that are dropped in the end,
+receiver starves: with all of the CPU spent on packets that are dropped in the end,
 nothing is received any more.
 
 C1: the receivers of P1 in a container, behind a veth pair; C1-nat: behind destination NAT and a

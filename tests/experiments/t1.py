@@ -22,7 +22,7 @@ JSON, every list of receivers in their order of priority:
                       all repeats of both stock arms, joined with the same settings
     arms              by name, each with
       seconds                [repeat][receiver], until it had its packets
-      idle                   [repeat], share of the guest's processors until all had
+      idle                   [repeat], share of the guest's CPUs until all had
       competitors_cpu_share  [repeat], likewise what the competitors got together
       retransmitted          [repeat], segments that were sent again
 """

@@ -24,7 +24,7 @@ JSON, every list of receivers in their order of priority:
       rcvbuf_bytes        [repeat][receiver], the buffer's largest size
       granted_bytes_peak  [repeat], by pf_mm; this and the next 0 without it
       budget_bytes        [repeat]
-      idle                [repeat], share of the guest's processors over the sending
+      idle                [repeat], share of the guest's CPUs over the sending
       retransmitted       [repeat], segments that were sent again
 """
 

@@ -2,7 +2,7 @@
 """What the controllers see and do over time, in one arm: the load of U1, C1, W1, or C2.
 
 The modules' tracepoints are recorded in the guest: packetflow:control, of every tick and
-processor, and packetflow:receiver, of every tick and thread that receives. Their fields are
+CPU, and packetflow:receiver, of every tick and thread that receives. Their fields are
 taken by name, so that there may be more of them. What is printed as LEVEL.SHARE is a cut: who
 is below the level is held at the floor, of who is on it so many of 65536 are shed. All other
 shares are of 65536 too.
@@ -26,7 +26,7 @@ JSON, every time in seconds since the sending began:
     receivers         [event], likewise
     received          [receiver][sample] [seconds, packets so far]; of nginx its answers
     received_pps      [receiver], over the measured period; of nginx its answers a second
-    idle              share of the guest's processors
+    idle              share of the guest's CPUs
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 PAUSE = 0.1  # so long without an event is drawn as nothing
-STYLES = ("-", "--", ":", "-.")  # of processors
+STYLES = ("-", "--", ":", "-.")  # of CPUs
 COLOURS = ("#0b6e99", "#d98324", "#7a5195", "#4c956c", "#b42318", "#57606a")
 
 
@@ -36,7 +36,7 @@ def compose(result: Json) -> Figure:
     draw_received(received, result)
     draw_cuts(cuts, result)
     draw_control(signal, result, signals(result), "signals, percent")
-    draw_control(cpus, result, ["idle", "softirq"], "processor, percent")
+    draw_control(cpus, result, ["idle", "softirq"], "CPU, percent")
     for i, panel in enumerate(threads):
         draw_thread(panel, result, i)
     for panel in panels:

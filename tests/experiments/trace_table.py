@@ -138,7 +138,7 @@ def lines(result: Json) -> Iterator[str]:
 
 
 def of_cpu(result: Json, cpu: int, rows: Sequence[dict[str, float]], all_ranks: list[int]) -> str:
-    """One processor's part of a line."""
+    """One CPU's part of a line."""
     text = f"c{cpu} idle{percent(rows, 'idle')} sirq{percent(rows, 'softirq')}"
     for cut in result["cuts"]:
         at = rows[-1][cut]

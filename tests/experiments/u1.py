@@ -21,7 +21,7 @@ from rig.traffic import LIGHT, programs
 OFFERED_PPS = 37_000
 COUNTED_PPS = 18_000  # overloads a third of a billion instructions a second as much
 DEEP_PPS = 23_000  # of which stock receives as small a share as in the papers
-COUNTED_WORKING_PPS = 8_000  # leaves such a processor time for work, when all else is dropped
+COUNTED_WORKING_PPS = 8_000  # leaves such a CPU time for work, when all else is dropped
 CAPACITY = 1.1
 CALIBRATION_ROUNDS = 7
 ALL_TAKEN = 0.98  # of the rate, within what a measurement can tell
@@ -34,7 +34,7 @@ def most_loops(guest: Guest, wanted: float, say: Callable[[str], None]) -> int:
     """The most loops a packet with which one receiver alone takes all at that rate."""
     loops_per_us = float(guest.run([str(programs() / "udp_recv"), "--calibrate"]).out)
     arm = Arm("rmem4m")
-    # Nothing takes it in time with a packet's whole share of the processor as work.
+    # Nothing takes it in time with a packet's whole share of the CPU as work.
     low, high = 0, round(1e6 / wanted * loops_per_us)
     for _ in range(CALIBRATION_ROUNDS):
         loops = (low + high) // 2

@@ -2,7 +2,7 @@
 """W1, D1, K1, C2: a server of nice 0 beside floods of datagrams to receivers of nice 10.
 
 The servers, and who asks them, are in services.py. The parts: ways to ask, beside the floods, or
-beside receivers that nobody floods. Who asks is on another processor than who floods.
+beside receivers that nobody floods. Who asks is on another CPU than who floods.
 
 The accounts are of the datagrams, but what was lost in front of the protocol stack may have been
 a request, or an answer to it.
@@ -23,7 +23,7 @@ JSON:
                           queries that were not answered
         offered_pps       [repeat][flood]
         received_pps      likewise
-        idle              [repeat], share of the guest's processors while it was asked
+        idle              [repeat], share of the guest's CPUs while it was asked
         accounts          [repeat], see result.py
 """
 

@@ -23,7 +23,7 @@ PACKETS, SIZE, ROOM = 200, 512, 2
 
 
 def number() -> int:
-    """The tool's look-up takes an emulated processor seconds. It stays the same until the next
+    """The tool's look-up takes an emulated CPU seconds. It stays the same until the next
     boot, as no other build of the module is loaded meanwhile."""
     if not KNOWN.exists():
         kernel, module = ((TOOL.TYPES / name).read_bytes() for name in ("vmlinux", TOOL.MODULE))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Keeps a processor under pressure, as a program in the guest: python3 -m inside.pressed CPU.
+"""Keeps a CPU under pressure, as a program in the guest: python3 -m inside.pressed CPU.
 
 It tells in /run/pressed-CPU how often it looked whether packets are judged there, and how often
 they were.

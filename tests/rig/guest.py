@@ -10,9 +10,9 @@ Leaving the context raises it too if the kernel complained of anything.
 
 With icount the guest's clock counts its instructions, one a nanosecond, so that all that
 happens in it takes the same time on any host, whatever else that does. The sender then
-is in the guest as well, on a processor of its own beyond `cpus`. Since QEMU's processors
+is in the guest as well, on a CPU of its own beyond `cpus`. Since QEMU's CPUs
 take turns in that time, a task that only computes keeps a last one busy, and a machine of
-one processor has a third of the billion instructions a second, whatever the sender does.
+one CPU has a third of the billion instructions a second, whatever the sender does.
 A plugin of QEMU (src/instructions.c) can count them by address.
 
 A guest that routes forwards between two such links. The far end of the second one is a
@@ -45,7 +45,7 @@ BOOT_SECONDS = 60.0
 TRIAL_SECONDS = 8.0  # for hardware virtualization, which boots in one or two
 REPLY_SECONDS = 30.0
 LOG_SECONDS = 10.0
-OTHERS = 2  # processors that are not the machine's: the sender's, and one always busy
+OTHERS = 2  # CPUs that are not the machine's: the sender's, and one always busy
 PATIENCE = 12.0  # a second of counted instructions takes the host no longer than this
 
 Command = str | list[str]
@@ -168,7 +168,7 @@ class Guest:
         return stack.enter_context(link.tap(self.queues, self._card)) if self._link else []
 
     def _options(self) -> str:
-        """The kernel's: nothing uninvited on the last processors, and one time-stamp counter
+        """The kernel's: nothing uninvited on the last CPUs, and one time-stamp counter
         for all; on one with KASAN, every mistake is told of, not only the first. A guest that
         the host does not run for half a minute wakes up to a grace period that is as old: only
         what lasts longer is a stall, and hangs the test too. A counted clock stands meanwhile."""
@@ -183,7 +183,7 @@ class Guest:
         return self._directory / "instructions"
 
     def instructions(self) -> Counter[int]:
-        """What all processors executed so far, by address, as the plugin counts it."""
+        """What all CPUs executed so far, by address, as the plugin counts it."""
         found: Counter[int] = Counter()
         for address, _, executed in struct.iter_unpack("=3Q", self._counts.read_bytes()):
             if executed:
@@ -191,7 +191,7 @@ class Guest:
         return found
 
     def _make_sender(self) -> None:
-        """The sender's network namespace, its device's interrupts on its processor, and the
+        """The sender's network namespace, its device's interrupts on its CPU, and the
         task that is always busy."""
         self._interrupts = self._interrupts_of(link.INSIDE_DEVICE)
         self._make_end(link.INSIDE, link.INSIDE_DEVICE, link.inside_configuration())
@@ -229,7 +229,7 @@ class Guest:
 
     @property
     def busy(self) -> int:
-        """The processor of the task that is always busy."""
+        """The CPU of the task that is always busy."""
         return self.cpus + OTHERS - 1
 
     def spare_sender(self) -> None:

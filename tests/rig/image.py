@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """A kernel image in the form that boots fastest.
 
-A bzImage unpacks itself in the guest, which takes an emulated processor some
+A bzImage unpacks itself in the guest, which takes an emulated CPU some
 seconds. The same kernel, unpacked here, is started by its PVH entry. It then
 stands at its linked address, which also makes runs repeatable.
 """

@@ -5,7 +5,7 @@ The sender is the current network namespace with a tap device; the guest has
 virtio-net on that tap, or a card that counts what it loses itself. Where the guest's
 clock counts instructions nothing outside lives in its time, so the sender is inside: a
 network namespace of the guest with a virtio-net device of its own, wired to the
-receiving one, on a processor of its own. Neighbours are static, so that no packet but
+receiving one, on a CPU of its own. Neighbours are static, so that no packet but
 the experiment's own is ever on the link.
 
 A guest that routes has a second link, from a card of its own to a second namespace: what
@@ -22,7 +22,7 @@ TAP = "pf0"
 TAP_DROPS = Path("/sys/class/net") / TAP / "statistics/tx_dropped"
 INSIDE, INSIDE_DEVICE = "sender", "eth1"  # its network namespace, where it is in the guest
 FAR, FAR_DEVICE, OUT_DEVICE = "far", "eth3", "eth2"  # the second link, where the guest routes
-# The wire's grain: so long a sender's packets may wait, and a processor for its turn.
+# The wire's grain: so long a sender's packets may wait, and a CPU for its turn.
 GRAIN_US = 50
 SENDER4, GUEST4 = "10.77.0.1", "10.77.0.2"
 SENDER6, GUEST6 = "fd77::1", "fd77::2"
@@ -86,7 +86,7 @@ def _card(netdev: str, mac: str, at: int, timed: bool) -> list[str]:
 def wired(routed: bool) -> list[str]:
     """QEMU's options for both ends in the guest, the receiving one first; and for a second
     link."""
-    # QEMU's processors take turns up to the next timer, so a steady one keeps them short.
+    # QEMU's CPUs take turns up to the next timer, so a steady one keeps them short.
     options = [
         *("-netdev", "hubport,id=net,hubid=0", "-netdev", "hubport,id=sender,hubid=0"),
         *_card("net", GUEST_MAC, 0x10, routed),

@@ -5,7 +5,7 @@ Hardware virtualization is used where it works, which only a trial can tell:
 a /dev/kvm can exist and still not run a stock kernel.
 
 A dilated machine lives in slow time: all its clocks run slower than the host's
-by that factor, and so, in its own time, its processor and the host around it are
+by that factor, and so, in its own time, its CPU and the host around it are
 faster by it. That makes an emulated machine as fast as the experiments need it,
 and leaves every proportion of rates, buffers and time slices as it is (Gupta et
 al., "To infinity and beyond: time-warped network emulation", NSDI 2006).

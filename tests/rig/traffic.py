@@ -170,7 +170,7 @@ class InsideRunning:
 
 @dataclass(frozen=True)
 class Inside:
-    """A network namespace of the guest, on a processor of its own; or, apart from another
+    """A network namespace of the guest, on a CPU of its own; or, apart from another
     sender that is there and never sleeps, on the one that is always busy."""
 
     guest: Guest
@@ -231,7 +231,7 @@ def programs() -> Path:
 
 
 def on_sender_core(command: list[str]) -> list[str]:
-    """The command, kept off the core that runs the guest's processor."""
+    """The command, kept off the core that runs the guest's CPU."""
     if SENDER_CORE in os.sched_getaffinity(0):
         return ["taskset", "-c", str(SENDER_CORE), *command]
     return command

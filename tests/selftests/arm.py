@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """One arm: a guest that runs the tests one after another, with our modules or without.
 
-With them, each processor is kept under pressure by a socket that is full (inside/pressed.py),
+With them, each CPU is kept under pressure by a socket that is full (inside/pressed.py),
 so that packets are judged while a test runs. A kernel once tainted by a module stays so, hence
 two guests. One in which something went wrong is not used any more.
 """
@@ -31,7 +31,7 @@ class Outcome:
     state: str
     seconds: float = 0.0
     complaints: list[str] = field(default_factory=list)
-    pressed: float = 0.0  # share of looks that found each processor's packets judged
+    pressed: float = 0.0  # share of looks that found each CPU's packets judged
     log: str = ""
 
     def kept(self) -> dict[str, Any]:
@@ -108,7 +108,7 @@ class Arm:
         return outcome
 
     def _looks(self, guest: Guest) -> list[tuple[int, int]]:
-        """Of each processor: how often it was looked at, and found to judge."""
+        """Of each CPU: how often it was looked at, and found to judge."""
         if not self._loaded:
             return []
         texts = [guest.read(f"/run/pressed-{cpu}").split() for cpu in range(CPUS)]
@@ -116,7 +116,7 @@ class Arm:
 
 
 def share(before: list[tuple[int, int]], after: list[tuple[int, int]]) -> float:
-    """The share of looks in between that found the processor to judge, of the one with less."""
+    """The share of looks in between that found the CPU to judge, of the one with less."""
     shares = [
         (judging - was_judging) / (looks - was_looks)
         for (was_looks, was_judging), (looks, judging) in zip(before, after, strict=True)

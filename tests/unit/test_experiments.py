@@ -94,7 +94,7 @@ def test_idle_share() -> None:
     assert counters.idle_share(before, before) == 0
 
 
-def test_share_of_some_tasks_is_of_all_processors() -> None:
+def test_share_of_some_tasks_is_of_all_cpus() -> None:
     second = 1_000_000_000
     before = counters.spent([f"{second} 7 1\n", "0 0 0\n"], "100.00 50.00\n", 2)
     after = counters.spent([f"{2 * second} 9 9\n", f"{second} 0 0\n"], "104.00 50.00\n", 2)
@@ -357,7 +357,7 @@ def test_iperf3_server_report() -> None:
         parse_iperf3_server({"error": "busy"})
 
 
-def test_more_than_one_processor_is_told_in_the_heading_and_the_title() -> None:
+def test_more_than_one_cpu_is_told_in_the_heading_and_the_title() -> None:
     kernel = Kernel("6.1", "6.1.0", *[Path("/")] * 2)
     one, two = (result.heading("U1", Guest(kernel, cpus=cpus)) for cpus in (1, 2))
     assert (one["cpus"], two["cpus"]) == (1, 2)
@@ -366,6 +366,6 @@ def test_more_than_one_processor_is_told_in_the_heading_and_the_title() -> None:
     assert (report.title(two), report.anchor(two)) == ("U1, 6.1, 2 CPUs", "U1-6.1-2-CPUs")
 
 
-def test_the_hosts_clock_is_for_one_processor() -> None:
-    with pytest.raises(SystemExit, match="one processor"):
+def test_the_hosts_clock_is_for_one_cpu() -> None:
+    with pytest.raises(SystemExit, match="one CPU"):
         main.run(["U1", "--cpus", "2", "--clock", "host"])

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""V1: shares of the processor, and what is said of them."""
+"""V1: shares of the CPU, and what is said of them."""
 
 from dataclasses import replace
 from pathlib import Path

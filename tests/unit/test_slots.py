@@ -12,7 +12,7 @@ LOCAL = 0x0100000A
 
 
 def words(remote: int, remote_port: int, local: int = LOCAL, port: int = 5000) -> list[int]:
-    """Of IPv4; addresses as they are in memory, read by a processor of the other byte order."""
+    """Of IPv4; addresses as they are in memory, read by a CPU of the other byte order."""
     return [remote << 32 | local, remote_port << 16 | port]
 
 

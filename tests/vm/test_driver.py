@@ -18,7 +18,7 @@ TOOL = f"{REPO}/tools/packetflow-xdp"
 SUITE = f"{REPO}/tools/packetflow"
 NICES = {5001: 0, 5002: 5, 5003: 10}
 PPS, SECONDS, SIZE = 18_000, 2.0, 256
-SLOW_S = 120  # the kernel's types are read, which takes an emulated processor a while
+SLOW_S = 120  # the kernel's types are read, which takes an emulated CPU a while
 
 
 def says(guest: Guest, command: str) -> str:

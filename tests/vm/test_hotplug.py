@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Processors that go and come back under overload, while threads are raised.
+"""CPUs that go and come back under overload, while threads are raised.
 
-What a processor knew of pressure goes with it, and it comes back calm; who was raised on
+What a CPU knew of pressure goes with it, and it comes back calm; who was raised on
 it, or shed for it, is raised or shed elsewhere, and everybody is as before in the end.
 """
 
@@ -44,7 +44,7 @@ from inside.suite import ALL, ROOT, entry, pressed, wait_for
 @mark.cpus(4)
 @mark.parametrize("lever", LEVERS)
 @inside(timeout=200, modules=ALL, pinned=False)
-def test_processors_that_come_and_go_while_threads_are_raised(lever: str) -> None:
+def test_cpus_that_come_and_go_while_threads_are_raised(lever: str) -> None:
     before = reserved()
     with (
         attending(),
@@ -64,7 +64,7 @@ def test_processors_that_come_and_go_while_threads_are_raised(lever: str) -> Non
                     switched += 1
                 time.sleep(random.random() / 20)
             elected = seen["elected"]
-            # With one processor left it goes on as with all.
+            # With one CPU left it goes on as with all.
             for cpu in REMOVABLE:
                 with suppress(OSError):
                     switch(cpu, False)
@@ -116,7 +116,7 @@ def test_one_that_goes_while_pressed_comes_back_calm_and_is_looked_after() -> No
         backlog(10)
         with all_back():
             for _ in range(2):
-                # They are bound to the processor again, which they lost with it.
+                # They are bound to the CPU again, which they lost with it.
                 for worker in (top_worker, low_worker):
                     os.sched_setaffinity(worker.pid, {2})
                 senders = [sending_on(crowded, cpu, there, 60) for cpu in (0, 1)]

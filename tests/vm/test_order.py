@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""The order of ranks holds on several processors, wherever packets arrive and receivers run.
+"""The order of ranks holds on several CPUs, wherever packets arrive and receivers run.
 
 Each packet costs its receiver work, so that not all are served, and by the guest's own clock.
-Packets arrive at one processor, or are spread over all (steering gives each a queue of its
+Packets arrive at one CPU, or are spread over all (steering gives each a queue of its
 own, as a card with several does); receivers run where the scheduler puts them, or each on one.
 """
 
@@ -16,7 +16,7 @@ from rig.traffic import LIGHT, programs
 
 NICES = (0, 5, 10)
 PPS, SECONDS = 8_000, 2.0
-WORK_US = 15.0  # with it two processors serve one receiver and part of another
+WORK_US = 15.0  # with it two CPUs serve one receiver and part of another
 NOISE = 300.0  # packets/s
 
 
@@ -49,7 +49,7 @@ def test_the_order_holds(guest: Guest, receivers: str, queues: str) -> None:
     first, second, third = (of_rank(got, nice) for nice in NICES)
     assert first > 0.7 * PPS, got
     assert first > max(second, third), got
-    # Where its packets come in on the first's processor, and the third's on the other, the second
+    # Where its packets come in on the first's CPU, and the third's on the other, the second
     # is shed for the first, and the third has little of what is left.
     apart = queues == "several" and receivers == "free" and third < PPS / 10
     assert second > third - NOISE or apart, got

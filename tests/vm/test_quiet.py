@@ -133,7 +133,7 @@ def beside_a_bulk_transfer(guest: Guest) -> tuple[dict[str, int], int]:
 
 
 def test_a_bulk_transfer_is_no_overload(guest: Guest) -> None:
-    """TCP at the speed of the device. When a busy host takes the guest's processor away, who
+    """TCP at the speed of the device. When a busy host takes the guest's CPU away, who
     runs just then seems to run for long; so one of several times is enough."""
     guest.load("pf_filter")
     told: list[tuple[dict[str, int], int]] = []

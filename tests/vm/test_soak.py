@@ -80,7 +80,7 @@ def namespaces() -> None:
     full.sock.close()
 
 
-def processors() -> None:
+def cpus_come_and_go() -> None:
     with suppress(OSError):  # what is reserved might not fit on those that stay
         switch(random.choice(REMOVABLE), random.random() < 0.6)
     time.sleep(random.random() / 5)
@@ -92,7 +92,7 @@ def settings() -> None:
     before, text = (ROOT / name).read_bytes(), KNOBS[name].good(random.Random())
     if name == "max_sockets" and text.isdigit() and int(text) < LEAST_SOCKETS:
         return
-    # Where processors go meanwhile 6.12 warns that it lost count of what is reserved.
+    # Where CPUs go meanwhile 6.12 warns that it lost count of what is reserved.
     if text == b"deadline":
         return
     with suppress(OSError):
@@ -125,7 +125,7 @@ def readers() -> None:
 
 
 ACTORS = (
-    *(sockets, datagrams, processes, namespaces, devices_come_and_go, processors),
+    *(sockets, datagrams, processes, namespaces, devices_come_and_go, cpus_come_and_go),
     *(settings, modules, readers),
 )
 
@@ -208,7 +208,7 @@ def everything() -> Iterator[list[Actor]]:
 
 
 def plain(state: State) -> State:
-    """But for the slice, which the kernel makes longer where there are more processors."""
+    """But for the slice, which the kernel makes longer where there are more CPUs."""
     return state._replace(runtime=0)
 
 

@@ -4,7 +4,7 @@
  *
  * For each block of code that was translated: its address, its length, and how many
  * instructions were executed in it, in the file that counts= names, which may be read at
- * any time. Where all processors take turns in one thread QEMU does not tell a plugin
+ * any time. Where all CPUs take turns in one thread QEMU does not tell a plugin
  * which of them is running, so the counts are of them all.
  *
  * QEMU's packages bring no header for plugins: what is used of it is declared here.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * rewrite - do processors go on executing code that another one has overwritten?
+ * rewrite - do CPUs go on executing code that another one has overwritten?
  *
  * One thread changes an instruction again and again; READERS others call it all the time.
  * Each change is made known after it was made, and whoever has heard of it serializes, so
