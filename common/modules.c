@@ -14,6 +14,8 @@
  *
  * Context: process, may sleep. The estimator's thread, for what it tells modules.
  */
+#define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
+
 #include <linux/list.h>
 #include <linux/mutex.h>
 #include <linux/proc_fs.h>

@@ -10,12 +10,15 @@
  *
  * Context: process, one call at a time; the handler, that of the call.
  */
+#define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
+
 #include <linux/kprobes.h>
 #include <linux/string.h>
 
 #include "../internal.h"
 
-static bool heard;
+/* No bool: where UBSAN checks these, GCC 14 drops the second look, volatile or not. */
+static unsigned int heard;
 static struct kprobe canary;
 
 /* The barrier is an effect: without one the compiler would leave out the call. */
@@ -26,7 +29,7 @@ static noinline void canary_function(void)
 
 static int on_canary(struct kprobe *kp, struct pt_regs *regs)
 {
-	WRITE_ONCE(heard, true);
+	WRITE_ONCE(heard, 1);
 	return 0;
 }
 
@@ -66,7 +69,7 @@ void pflow_canary_teardown(void)
  */
 bool pflow_canary_heard(void)
 {
-	WRITE_ONCE(heard, false);
+	WRITE_ONCE(heard, 0);
 	canary_function();
 	return READ_ONCE(heard);
 }

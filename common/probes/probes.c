@@ -21,6 +21,8 @@
  *
  * Context: process, may sleep; handlers, as said above.
  */
+#define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
+
 #include <linux/err.h>
 #include <linux/kprobes.h>
 #include <linux/list.h>

@@ -6,6 +6,8 @@
  *
  * Context: process, may sleep.
  */
+#define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
+
 #include <linux/printk.h>
 #include <linux/string.h>
 #include <linux/tracepoint.h>

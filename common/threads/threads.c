@@ -17,6 +17,8 @@
  * Context: softirq for the tracepoints, process context for receive calls, both on the
  * thread's own CPU; samples are taken by a timer or a thread, one at a time.
  */
+#define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
+
 #include <linux/hash.h>
 #include <linux/interrupt.h>
 #include <linux/pid_namespace.h>
