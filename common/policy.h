@@ -50,11 +50,16 @@ enum pflow_class {
  */
 #define PFLOW_LEVELS		(2 * PFLOW_RANKS)
 
+/* policy/policy.c */
 u8 pflow_rank(enum pflow_class class, int nice, unsigned int rt_priority);
 int pflow_group_counts(int nice, bool trusted);
 int pflow_rank_prio(u8 rank);
 u32 pflow_rank_weight(u8 rank);
 u32 pflow_rate_update(u32 rate, u32 packets, u32 elapsed_us);
+
+/* policy/places.c */
+unsigned int pflow_places_of(const u32 *users, unsigned int number, u32 user);
+int pflow_gives_way(const u16 *ranks, const u32 *users, unsigned int number, u16 rank, u32 user);
 
 /**
  * pflow_level() - the order among receivers, election included

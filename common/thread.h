@@ -23,6 +23,7 @@
  * @seen: jiffies when it was last seen receiving
  * @streams_at: stamp of the same from a TCP socket
  * @datagrams_at: stamp of the same from a UDP socket
+ * @user: pflow_task_user() when it was first seen
  * @late_at: jiffies when it was last found to read datagrams late; 0: never
  * @rank: its own
  * @cpu: where it runs, or waits to
@@ -44,6 +45,7 @@ struct pflow_thread {
 	u32 seen;
 	u32 streams_at;
 	u32 datagrams_at;
+	u32 user;
 	u32 late_at;
 	u8 rank;
 	u16 cpu;

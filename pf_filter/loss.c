@@ -19,6 +19,7 @@
  * @sk: its socket, with @cookie an identity; NULL: this slot is free
  * @cookie: of the socket
  * @level: its level
+ * @user: pflow_sock.user
  * @arrived_seen: pflow_sock.arrived at the last tick
  * @lost_seen: pflow_sock.lost at the last tick
  * @losses: what it was sent and lost lately
@@ -31,6 +32,7 @@ struct victim {
 	const struct sock *sk;
 	u64 cookie;
 	u16 level;
+	u8 user;
 	u32 arrived_seen;
 	u32 lost_seen;
 	struct pflow_losses losses;
@@ -40,19 +42,21 @@ struct victim {
 	bool shed_for;
 };
 
-static struct victim *victim_find_slot(struct victim *victims, u16 level)
+static struct victim *victim_find_slot(struct victim *victims, u16 level, u8 user)
 {
-	struct victim *lowest = NULL;
+	u16 levels[VICTIMS];
+	u32 users[VICTIMS];
 	unsigned int i;
+	int who;
 
 	for (i = 0; i < VICTIMS; i++) {
 		if (!READ_ONCE(victims[i].sk))
 			return &victims[i];
-		if (READ_ONCE(victims[i].level) < level &&
-		    (!lowest || READ_ONCE(victims[i].level) < READ_ONCE(lowest->level)))
-			lowest = &victims[i];
+		levels[i] = READ_ONCE(victims[i].level);
+		users[i] = READ_ONCE(victims[i].user);
 	}
-	return lowest;
+	who = pflow_gives_way(levels, users, VICTIMS, level, user);
+	return who < 0 ? NULL : &victims[who];
 }
 
 /*
@@ -94,11 +98,12 @@ static void victims_enter(struct victim *victims, struct pflow_sock *entry, u16 
 	for (i = 0; i < VICTIMS; i++)
 		if (READ_ONCE(victims[i].sk) == entry->sk)
 			return;
-	victim = victim_find_slot(victims, level);
+	victim = victim_find_slot(victims, level, entry->user);
 	if (!victim)
 		return;
 	WRITE_ONCE(victim->cookie, entry->cookie);
 	WRITE_ONCE(victim->level, level);
+	WRITE_ONCE(victim->user, entry->user);
 	WRITE_ONCE(victim->arrived_seen, READ_ONCE(entry->arrived) - packets);
 	WRITE_ONCE(victim->lost_seen, READ_ONCE(entry->lost) - packets);
 	WRITE_ONCE(victim->losses.arrived, 0);

@@ -148,8 +148,8 @@ void field_gather(struct field *field, const struct slot *except, int cpu)
  * @asker: who wants a place
  *
  * If all places are taken, one thread makes room for the next time. It is the least important one,
- * if it is less important than the asker. Otherwise it is one of a user that has more than its
- * half. That thread cannot take the place back.
+ * if it is less important than the asker. Otherwise it is one of a user that has more places than
+ * the asker's. That thread cannot take the place back.
  *
  * Context: under slots_lock. Return: whether there is.
  */
@@ -169,8 +169,7 @@ bool place_for(const struct field *field, const struct asker *asker)
 		return false;
 	if (!half)
 		ask_note(asker);
-	who = pflow_gives_way(field->ranks, field->users, field->number, asker->rank,
-			      half ? field->number : DIV_ROUND_UP(most, 2));
+	who = pflow_gives_way(field->ranks, field->users, field->number, asker->rank, asker->user);
 	if (who < 0)
 		return false;
 	least = &slots[field->slots[who]];

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Policy of pf_sched, as plain arithmetic: which buffer fills, how many threads are elected and who
- * of them makes room, how far each is raised, what they may take of a CPU, and how much a raised
- * receiver still lacks. See policy.h.
+ * Policy of pf_sched, as plain arithmetic: which buffer fills, how many threads are elected, how far
+ * each is raised, what they may take of a CPU, and how much a raised receiver still lacks. Who makes
+ * room for another is in ../common/policy/places.c. See policy.h.
  *
  * Context: any; nothing here sleeps, allocates or locks.
  */
@@ -53,72 +53,6 @@ unsigned int pflow_elect_most(unsigned int most, bool refused, bool exhausted, u
 }
 
 /**
- * pflow_least() - who of the elected has to make room for a more important one?
- * @ranks: of the elected
- * @number: how many
- * @rank: of who wants a place
- *
- * Context: any. Return: the index of the least important, or -1 if nobody is less
- * important than @rank.
- */
-int pflow_least(const u8 *ranks, unsigned int number, u8 rank)
-{
-	int least = -1;
-	unsigned int i;
-
-	for (i = 0; i < number; i++)
-		if (ranks[i] < rank && (least < 0 || ranks[i] < ranks[least]))
-			least = i;
-	return least;
-}
-
-/**
- * pflow_places_of() - how many places a user has
- * @users: of the elected
- * @number: how many
- * @user: who
- *
- * Context: any. Return: how many.
- */
-unsigned int pflow_places_of(const u32 *users, unsigned int number, u32 user)
-{
-	unsigned int places = 0, i;
-
-	for (i = 0; i < number; i++)
-		places += users[i] == user;
-	return places;
-}
-
-/**
- * pflow_gives_way() - who of the elected has to make room for another?
- * @ranks: of the elected
- * @users: theirs
- * @number: how many
- * @rank: of who wants a place
- * @fair: so many places a user keeps against an equal; with @number or more nobody gives way to an
- *	equal
- *
- * The least important thread gives way, if it is less important. Otherwise one that is as important
- * gives way, if its user has more places than @fair.
- *
- * Context: any. Return: the index, or -1 for nobody.
- */
-int pflow_gives_way(const u8 *ranks, const u32 *users, unsigned int number, u8 rank,
-		    unsigned int fair)
-{
-	int who = pflow_least(ranks, number, rank);
-	unsigned int i;
-
-	if (who >= 0)
-		return who;
-	/* Nobody is less important: all that may give way are equals. */
-	for (i = 0; i < number; i++)
-		if (ranks[i] == rank && pflow_places_of(users, number, users[i]) > fair)
-			return i;
-	return -1;
-}
-
-/**
  * pflow_place() - somebody's place among the elected
  * @ranks: of the others
  * @number: how many
@@ -126,7 +60,7 @@ int pflow_gives_way(const u8 *ranks, const u32 *users, unsigned int number, u8 r
  *
  * Context: any. Return: how many come before it; equals share a place.
  */
-unsigned int pflow_place(const u8 *ranks, unsigned int number, u8 rank)
+unsigned int pflow_place(const u16 *ranks, unsigned int number, u8 rank)
 {
 	unsigned int place = 0, i;
 

@@ -27,11 +27,7 @@ struct pflow_service {
 
 bool pflow_fills(u32 waiting, u32 size, unsigned int threshold);
 unsigned int pflow_elect_most(unsigned int most, bool refused, bool exhausted, unsigned int cpus);
-int pflow_least(const u8 *ranks, unsigned int number, u8 rank);
-unsigned int pflow_places_of(const u32 *users, unsigned int number, u32 user);
-int pflow_gives_way(const u8 *ranks, const u32 *users, unsigned int number, u8 rank,
-		    unsigned int fair);
-unsigned int pflow_place(const u8 *ranks, unsigned int number, u8 rank);
+unsigned int pflow_place(const u16 *ranks, unsigned int number, u8 rank);
 unsigned int pflow_boost_levels(unsigned int levels, unsigned int place, unsigned int elected);
 void pflow_service_step(struct pflow_service *service, u32 lost, u64 took_us, u32 elapsed_us);
 u32 pflow_service_harm(const struct pflow_service *service, bool stream, u32 wait);

@@ -156,7 +156,7 @@ struct asker {
 struct field {
 	unsigned int number;
 	u8 slots[SLOTS];
-	u8 ranks[SLOTS];
+	u16 ranks[SLOTS];
 	u32 users[SLOTS];
 };
 

@@ -97,24 +97,29 @@ static struct pflow_thread *thread_claim(pid_t pid)
 	return NULL;
 }
 
-/* Find a free slot for a thread, or else take that of the least important thread. */
-static struct pflow_thread *thread_enter(pid_t pid, u8 rank)
+/* Find a free slot for a thread, or else take that of one that has to make room. */
+static struct pflow_thread *thread_enter(pid_t pid, u8 rank, u32 user)
 {
-	struct pflow_thread *lowest = NULL, *thread = thread_claim(pid);
+	struct pflow_thread *thread = thread_claim(pid);
+	pid_t pids[PROBES];
+	u16 ranks[PROBES];
+	u32 users[PROBES];
 	unsigned int i;
-	pid_t old;
+	int who;
 
 	if (thread)
 		return thread;
 	for (i = 0; i < PROBES; i++) {
 		thread = thread_slot(pid, i);
-		if (!lowest || READ_ONCE(thread->rank) < READ_ONCE(lowest->rank))
-			lowest = thread;
+		pids[i] = READ_ONCE(thread->pid);
+		ranks[i] = READ_ONCE(thread->rank);
+		users[i] = READ_ONCE(thread->user);
 	}
-	old = READ_ONCE(lowest->pid);
-	if (READ_ONCE(lowest->rank) >= rank || cmpxchg(&lowest->pid, old, pid) != old)
+	who = pflow_gives_way(ranks, users, PROBES, rank, user);
+	if (who < 0)
 		return NULL;
-	return lowest;
+	thread = thread_slot(pid, who);
+	return cmpxchg(&thread->pid, pids[who], pid) == pids[who] ? thread : NULL;
 }
 
 /**
@@ -132,7 +137,7 @@ void pflow_thread_note_receive(u8 rank, bool stream)
 		return;
 	thread = pflow_thread_find(current->pid);
 	if (!thread)
-		thread = thread_enter(current->pid, rank);
+		thread = thread_enter(current->pid, rank, pflow_task_user(current));
 	/* All slots are taken by threads that are as important. */
 	if (!thread)
 		return;
@@ -141,6 +146,7 @@ void pflow_thread_note_receive(u8 rank, bool stream)
 		WRITE_ONCE(thread->streams_at, 0);
 		WRITE_ONCE(thread->datagrams_at, 0);
 		WRITE_ONCE(thread->late_at, 0);
+		WRITE_ONCE(thread->user, pflow_task_user(current));
 		WRITE_ONCE(thread->born, pflow_task_born(current));
 	}
 	WRITE_ONCE(thread->rank, rank);

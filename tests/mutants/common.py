@@ -10,6 +10,20 @@ SIGNALS = "vm/test_overload_signals.py::"
 
 MUTANTS = [
     Mutant(
+        "one user may have all places",
+        "common/policy/places.c",
+        "pflow_places_of(users, number, users[i]) > own + 1",
+        "0",
+        "unit/test_places.py::test_one_users_places_are_shared_with_an_equal",
+    ),
+    Mutant(
+        "equals of one user push each other out",
+        "common/policy/places.c",
+        "> own + 1",
+        "> 0",
+        "unit/test_places.py::test_one_users_places_are_shared_with_an_equal",
+    ),
+    Mutant(
         "B2 drops what would still fit",
         "common/compat/compat.h",
         "return rmem > rcvbuf;",

@@ -81,13 +81,6 @@ MUTANTS = [
         SCHED_BOUNDS + "test_who_was_raised_once_spends_nothing_of_the_share",
     ),
     Mutant(
-        "one user may have all places",
-        "pf_sched/policy.c",
-        "pflow_places_of(users, number, users[i]) > fair",
-        "0",
-        "unit/test_sched_policy.py::test_one_users_places_are_shared_with_an_equal",
-    ),
-    Mutant(
         "observe raises",
         "pf_sched/elect.c",
         "if (sched_knob(SCHED_KNOB_MODE) == SCHED_MODE_OBSERVE) {",

@@ -13,6 +13,7 @@ from typing import NamedTuple
 # Elsewhere when it is to be seen that these tests can fail: see tests/mutate.
 REPO = Path(os.environ.get("PACKETFLOW_POLICY", Path(__file__).resolve().parents[2]))
 SOURCES = (
+    "common/policy/places.c",
     "common/policy/policy.c",
     "common/policy/trial.c",
     "pf_filter/policy.c",
@@ -349,23 +350,17 @@ def boost_levels(levels: int, place: int, elected: int) -> int:
     return int(library().pflow_boost_levels(*map(ctypes.c_uint, (levels, place, elected))))
 
 
-def least(ranks: Sequence[int], rank: int) -> int:
-    array = (ctypes.c_uint8 * max(len(ranks), 1))(*ranks)
-    words = ctypes.c_uint(len(ranks)), ctypes.c_uint8(rank)
-    return int(library().pflow_least(array, *words))
-
-
-def gives_way(ranks: Sequence[int], users: Sequence[int], rank: int, fair: int) -> int:
+def gives_way(ranks: Sequence[int], users: Sequence[int], rank: int, user: int) -> int:
     arrays = (
-        (ctypes.c_uint8 * max(len(ranks), 1))(*ranks),
+        (ctypes.c_uint16 * max(len(ranks), 1))(*ranks),
         (ctypes.c_uint32 * max(len(users), 1))(*users),
     )
-    words = ctypes.c_uint(len(ranks)), ctypes.c_uint8(rank), ctypes.c_uint(fair)
+    words = ctypes.c_uint(len(ranks)), ctypes.c_uint16(rank), ctypes.c_uint32(user)
     return int(library().pflow_gives_way(*arrays, *words))
 
 
 def place(ranks: Sequence[int], rank: int) -> int:
-    array = (ctypes.c_uint8 * max(len(ranks), 1))(*ranks)
+    array = (ctypes.c_uint16 * max(len(ranks), 1))(*ranks)
     words = ctypes.c_uint(len(ranks)), ctypes.c_uint8(rank)
     return int(library().pflow_place(array, *words))
 

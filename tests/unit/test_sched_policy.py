@@ -12,8 +12,6 @@ from unit.policy import (
     budget_step,
     elect_most,
     fills,
-    gives_way,
-    least,
     place,
 )
 
@@ -51,66 +49,9 @@ def test_at_the_threshold_it_does_not_fill_yet(size: int, threshold: int) -> Non
 
 
 @given(fields, ranks)
-def test_only_the_least_important_makes_room_and_only_for_a_better(
-    field: list[int], rank: int
-) -> None:
-    who = least(field, rank)
-    if who < 0:
-        assert all(other >= rank for other in field)
-    else:
-        assert field[who] == min(field) < rank
-
-
-elected = st.lists(st.tuples(ranks, st.integers(0, 3)), min_size=1, max_size=ELECT_MOST)
-
-
-@given(elected, ranks, st.integers(1, ELECT_MOST))
-def test_who_is_less_important_gives_way_whoever_it_is(
-    field: list[tuple[int, int]], rank: int, fair: int
-) -> None:
-    of = [one for one, _ in field]
-    who = gives_way(of, [user for _, user in field], rank, fair)
-    if min(of) < rank:
-        assert who == least(of, rank)
-    else:
-        assert who < 0 or of[who] == rank
-
-
-# Of a few ranks, or equals would be rare.
-alike = st.lists(st.tuples(st.integers(0, 1), st.integers(0, 3)), min_size=1, max_size=ELECT_MOST)
-
-
-@given(alike, st.integers(0, 1), st.integers(1, ELECT_MOST // 2))
-def test_one_users_places_are_shared_with_an_equal(
-    field: list[tuple[int, int]], rank: int, fair: int
-) -> None:
-    of, users = [one for one, _ in field], [user for _, user in field]
-    if min(of) >= rank:
-        over = {user for user in users if users.count(user) > fair}
-        may = {i for i in range(len(of)) if of[i] == rank and users[i] in over}
-        who = gives_way(of, users, rank, fair)
-        assert who in may if may else who == -1
-
-
-@given(fields, ranks)
 def test_the_places_are_by_rank(field: list[int], rank: int) -> None:
     assert place(field, rank) == sum(other > rank for other in field)
     assert place(field, max(field, default=0)) == 0
-
-
-@given(fields, ranks, mosts)
-def test_elected_one_by_one_the_best_stay(field: list[int], rank: int, most: int) -> None:
-    """Whatever the order they come in, the N of the highest ranks are left."""
-    places = 1 + most % ELECT_MOST
-    elected: list[int] = []
-    for candidate in [*field, rank]:
-        if len(elected) == places:
-            who = least(elected, candidate)
-            if who < 0:
-                continue
-            del elected[who]
-        elected.append(candidate)
-    assert sorted(elected) == sorted([*field, rank])[-places:]
 
 
 @given(mosts, st.booleans(), st.booleans(), cpus)
