@@ -148,11 +148,11 @@ static void softirqs_back(bool were_on)
 		local_bh_enable();
 }
 
-static noinline unsigned int pflow_drop_queue_full_ahead(struct sk_buff *skb)
+/* It gives no verdict: of one that is always the same the compiler would make another function. */
+static noinline void pflow_drop_queue_full_ahead(struct sk_buff *skb)
 {
 	kfree_skb_reason(skb, SKB_DROP_REASON_QDISC_DROP);
 	barrier();	/* not a tail call, or the location would be the caller's */
-	return NF_STOLEN;
 }
 
 /**
@@ -181,7 +181,8 @@ unsigned int flow_hook_early(void *ours, struct sk_buff *skb, const struct nf_ho
 	if (!flow)
 		return NF_ACCEPT;
 	atomic64_add(packet_count(skb, &bytes), &flow->early);
-	return pflow_drop_queue_full_ahead(skb);
+	pflow_drop_queue_full_ahead(skb);
+	return NF_STOLEN;
 }
 
 /**

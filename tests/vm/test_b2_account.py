@@ -8,11 +8,8 @@ the counters that administrators look at, to the packet.
 
 import os
 import random
-import re
 import socket
 import subprocess
-from bisect import bisect
-from pathlib import Path
 
 from inside import inside, mark
 from inside.net import (
@@ -30,10 +27,10 @@ from inside.net import (
 )
 from inside.paths import path
 from inside.suite import begin, dropped, early, entries, set_knob, settle, wait_for
+from inside.tracing import drops_by_function
 
 pytestmark = mark.ends
 
-TRACING = Path("/sys/kernel/tracing")
 UDP_GRO = 104
 TRIES = 3
 
@@ -129,39 +126,14 @@ def test_the_same_packets_are_received_as_on_stock(kind: str, how: str) -> None:
     assert ours == stock
 
 
-def functions() -> list[tuple[int, str]]:
-    """The kernel's and the modules', in the order of their addresses."""
-    found = re.findall(r"^(\w+) [tT] (\w+)", Path("/proc/kallsyms").read_text(), re.MULTILINE)
-    return sorted((int(address, 16), name) for address, name in found)
-
-
-def function_at(place: str, known: list[tuple[int, str]]) -> str:
-    """Of a place that the kernel shows as function+offset/size, or as mere address."""
-    if "+" in place:
-        return place.partition("+")[0]
-    return known[bisect(known, (int(place, 16), "")) - 1][1]
-
-
 @inside()
 def test_a_drop_is_seen_by_reason_and_place() -> None:
     receiver, send, _keep = path("veth4")
-    event = TRACING / "events/skb/kfree_skb"
-    # 6.1 does not print reasons, nor resolve places: filter by number, look up by address.
-    numbers = re.findall(r'\{ (\w+), "SOCKET_RCVBUFF" \}', (event / "format").read_text())
-    (TRACING / "options/hash-ptr").write_text("0")
-    (event / "filter").write_text(f"reason == {numbers[0]}")
-    (TRACING / "trace").write_text("")
-    (event / "enable").write_text("1")
-    for number in range(100):
-        send(datagram(number, 100))
-    (event / "enable").write_text("0")
-    (event / "filter").write_text("0")
-    trace = (TRACING / "trace").read_text()
-    places = re.findall(r"kfree_skb: .* location=(?:0x)?(\S+)", trace)
-    known = functions()
-    ours = [place for place in places if function_at(place, known) == "pflow_drop_full"]
-    assert len(ours) == early(receiver) > 0
-    assert len(places) == drops(receiver)
+    with drops_by_function("SOCKET_RCVBUFF") as places:
+        for number in range(100):
+            send(datagram(number, 100))
+    assert places["pflow_drop_full"] == early(receiver) > 0
+    assert places.total() == drops(receiver)
 
 
 @inside()
