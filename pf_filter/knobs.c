@@ -27,13 +27,13 @@ struct pflow_knob filter_knobs[FILTER_KNOBS] = {
 		.name = "floor", .unit = "packets/s",
 		.max = 1000000, .fallback = 100, .value = 100,
 		.help =
-		"what a receiver gets however unimportant it is; 0 lets it starve",
+		"what each socket keeps however unimportant its receiver is; 0 lets it starve",
 	},
 	[FILTER_KNOB_FLOOR_SHARE] = {
 		.name = "floor_share", .unit = "percent",
 		.max = 100, .fallback = 0, .value = 0,
 		.help =
-		"a receiver gets at least this part of the CPU share that its nice level gives it among all receivers there; 0 leaves it at floor",
+		"each socket keeps at least this part of the CPU share that the nice level of its receiver gives it among all receivers there; 0 leaves it at floor",
 	},
 	[FILTER_KNOB_EXEMPT] = {
 		.name = "exempt", .unit = "ports, e.g. 68,5060-5069,from:53; or none",
@@ -47,11 +47,11 @@ struct pflow_knob filter_knobs[FILTER_KNOBS] = {
 module_param_cb(mode, &pflow_knob_param_ops, &filter_knobs[FILTER_KNOB_MODE], 0444);
 MODULE_PARM_DESC(mode, "enforce or observe (default enforce)");
 module_param_cb(floor, &pflow_knob_param_ops, &filter_knobs[FILTER_KNOB_FLOOR], 0444);
-MODULE_PARM_DESC(floor, "packets/s that every receiver keeps (default 100)");
+MODULE_PARM_DESC(floor, "packets/s that each socket keeps (default 100)");
 module_param_cb(shed, &pflow_knob_param_ops, &filter_knobs[FILTER_KNOB_SHED], 0444);
 MODULE_PARM_DESC(shed, "rank or full (default rank)");
 module_param_cb(floor_share, &pflow_knob_param_ops, &filter_knobs[FILTER_KNOB_FLOOR_SHARE], 0444);
-MODULE_PARM_DESC(floor_share, "percent of its share by nice that every receiver keeps (default 0)");
+MODULE_PARM_DESC(floor_share, "percent of its share by nice that each socket keeps (default 0)");
 module_param_cb(exempt, &pflow_knob_param_ops, &filter_knobs[FILTER_KNOB_EXEMPT], 0444);
 MODULE_PARM_DESC(exempt, "ports never judged (default " EXEMPT_DEFAULT ")");
 

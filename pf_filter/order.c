@@ -22,7 +22,7 @@
  * @shed: those of them that were dropped for the sake of higher receivers
  * @passed_seen: @arrived less @shed at the last tick
  * @packet_ns: what one of its receivers runs for a packet, a decaying mean
- * @floor: packets/s that each of its receivers keeps
+ * @floor: packets/s that each socket of it keeps
  */
 struct level {
 	u32 seen;

@@ -277,8 +277,8 @@ bool pflow_worth(u64 dropped, u64 passed)
 }
 
 /**
- * pflow_floor() - the floor: what a receiver keeps however unimportant it is
- * @floor: packets/s that everybody keeps (filter/floor)
+ * pflow_floor() - the floor: what a socket keeps however unimportant its receiver is
+ * @floor: packets/s that each socket keeps (filter/floor)
  * @percent: it also keeps this percentage of its share by weight (filter/floor_share)
  * @weight: its own
  * @weights: of all receivers on the CPU together

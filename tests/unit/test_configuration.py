@@ -6,6 +6,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from inside.grammar import KNOBS
 from programs import load
 
 program = load("packetflow")
@@ -57,6 +58,10 @@ def test_what_makes_no_sense_is_told_with_its_line(tmp_path: Path, text: str, sa
 def test_it_knows_every_setting() -> None:
     known = re.findall(r"^#(\S+) = ", SHIPPED.read_text(), re.MULTILINE)
     assert ("modules", "xdp", *program.SETTINGS) == tuple(known)
+
+
+def test_the_tests_know_what_each_setting_takes() -> None:
+    assert set(KNOBS) == set(program.SETTINGS)
 
 
 def test_a_file_that_is_no_text_is_told(tmp_path: Path) -> None:

@@ -30,6 +30,9 @@ def test_a_knob_takes_what_it_should_and_nothing_else(knob: str) -> None:
 
 @inside(modules=FLOW, flow={"memory": 3, "exempt": "9,11-12", "scheduler": "rank"})
 def test_its_parameters_count_from_the_start() -> None:
+    assert set(KNOBS) < {file.name for file in (ROOT / "flow").iterdir()}
+    parameters = {file.name for file in Path("/sys/module/pf_flow/parameters").iterdir()}
+    assert parameters == set(KNOBS)
     for knob, value in {"memory": "3", "exempt": "9,11-12", "scheduler": "rank"}.items():
         file = ROOT / "flow" / knob
         parameter = Path("/sys/module/pf_flow/parameters") / knob
