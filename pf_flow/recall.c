@@ -6,10 +6,10 @@
  * one kind of flows. What it says holds as long as the table is the same one, which is told by a
  * number that no two tables share. A table in force holds its flows, so the flow is there, too.
  *
-  * The early hook is ahead of connection tracking, behind the administrator's raw rules. It drops
+ * The early hook is ahead of connection tracking, behind the administrator's raw rules. It drops
  * what the last hook would drop, before it has cost a look-up of its connection, translation and
  * rules. Whose a packet is cannot be known there: its mark may still change, and its addresses.
-  * So the early hook shows the packet to the last one, which tells it whose it was, if it was
+ * So the early hook shows the packet to the last one, which tells it whose it was, if it was
  * dropped as its flow's queue was full. That holds for the same packet of the wire, for the rest
  * of the jiffy. So one packet of each goes the whole way in each jiffy, and whatever changes is
  * followed as soon as that. While no queue is full the hook is a load and a branch.
