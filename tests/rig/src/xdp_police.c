@@ -173,6 +173,41 @@ static int load(int map, const uint16_t *ports, unsigned int n)
 	return fd;
 }
 
+/* From "PORT:PPS" into the map's next place. */
+static uint16_t set_rate(int map, uint32_t i, const char *text)
+{
+	struct police one = { 0 };
+	union bpf_attr attr = {
+		.map_fd = map, .key = (uintptr_t)&i, .value = (uintptr_t)&one,
+	};
+	uint16_t port;
+	double pps;
+
+	if (sscanf(text, "%hu:%lf", &port, &pps) != 2 || pps < 0)
+		errx(2, "not PORT:PPS: %s", text);
+	if (pps)
+		one.gap_ns = NSEC_PER_SEC / pps;
+	else
+		one.next_ns = UINT64_MAX;
+	bpf(BPF_MAP_UPDATE_ELEM, &attr, "a rate");
+	return port;
+}
+
+static void print_dropped(int map, const uint16_t *ports, unsigned int n)
+{
+	printf("{");
+	for (uint32_t i = 0; i < n; i++) {
+		struct police one;
+		union bpf_attr attr = {
+			.map_fd = map, .key = (uintptr_t)&i, .value = (uintptr_t)&one,
+		};
+
+		bpf(BPF_MAP_LOOKUP_ELEM, &attr, "a count");
+		printf("%s\"%u\": %lu", i ? ", " : "", ports[i], one.dropped);
+	}
+	puts("}");
+}
+
 int main(int argc, char **argv)
 {
 	union bpf_attr attr = {
@@ -197,21 +232,8 @@ int main(int argc, char **argv)
 	sigaddset(&signals, SIGINT);
 	sigprocmask(SIG_BLOCK, &signals, NULL);
 	map = bpf(BPF_MAP_CREATE, &attr, "a map");
-	for (uint32_t i = 0; i < n; i++) {
-		struct police one = { 0 };
-		double pps;
-
-		if (sscanf(argv[i + 2], "%hu:%lf", &ports[i], &pps) != 2 || pps < 0)
-			errx(2, "not PORT:PPS: %s", argv[i + 2]);
-		if (pps)
-			one.gap_ns = NSEC_PER_SEC / pps;
-		else
-			one.next_ns = UINT64_MAX;
-		attr = (union bpf_attr){
-			.map_fd = map, .key = (uintptr_t)&i, .value = (uintptr_t)&one,
-		};
-		bpf(BPF_MAP_UPDATE_ELEM, &attr, "a rate");
-	}
+	for (uint32_t i = 0; i < n; i++)
+		ports[i] = set_rate(map, i, argv[i + 2]);
 	attr = (union bpf_attr){
 		.link_create.prog_fd = load(map, ports, n),
 		.link_create.target_ifindex = if_nametoindex(argv[1]),
@@ -221,16 +243,6 @@ int main(int argc, char **argv)
 	/* The link ends with this process. */
 	bpf(BPF_LINK_CREATE, &attr, argv[1]);
 	sigwait(&signals, &signalled);
-	printf("{");
-	for (uint32_t i = 0; i < n; i++) {
-		struct police one;
-
-		attr = (union bpf_attr){
-			.map_fd = map, .key = (uintptr_t)&i, .value = (uintptr_t)&one,
-		};
-		bpf(BPF_MAP_LOOKUP_ELEM, &attr, "a count");
-		printf("%s\"%u\": %lu", i ? ", " : "", ports[i], one.dropped);
-	}
-	puts("}");
+	print_dropped(map, ports, n);
 	return 0;
 }
