@@ -180,7 +180,7 @@ def test_empty_and_jumbo_datagrams(size: int) -> None:
     assert early(receiver) > 100
 
 
-@mark.cpus(4)
+@mark.cpus(4, 16)
 @inside(pinned=False)
 def test_exact_with_several_senders_on_several_cpus() -> None:
     peer = Peer()

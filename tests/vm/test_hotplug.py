@@ -41,7 +41,7 @@ from inside.scheduling import (
 from inside.suite import ALL, ROOT, entry, pressed, wait_for
 
 
-@mark.cpus(4)
+@mark.cpus(4, 16)
 @mark.parametrize("lever", LEVERS)
 @inside(timeout=200, modules=ALL, pinned=False)
 def test_cpus_that_come_and_go_while_threads_are_raised(lever: str) -> None:

@@ -152,7 +152,7 @@ def traffic_by_the_device(guest: Guest) -> Iterator[None]:
     assert all(receiver.finish().packets for receiver in receivers)
 
 
-@mark.cpus(4)
+@mark.cpus(4, 16)
 @mark.timeout(900)
 def test_loading_and_unloading_under_traffic(guest: Guest, ten_cycles: int) -> None:
     """Fails too if a buffer that pf_mm let grow does not get its own size back, to the byte."""
@@ -226,7 +226,7 @@ def test_a_function_that_is_needed_refuses_to_load_and_leaves_nothing() -> None:
     rmmod("pf_common")
 
 
-@mark.cpus(4)
+@mark.cpus(4, 16)
 @inside(modules=ALL, pinned=False)
 def test_sockets_that_close_while_packets_fly() -> None:
     ports = range(9100, 9108)
@@ -245,7 +245,7 @@ def test_sockets_that_close_while_packets_fly() -> None:
     wait_for(lambda: granted() == 0, 5)
 
 
-@mark.cpus(4)
+@mark.cpus(4, 16)
 @inside(modules=ALL, pinned=False)
 def test_processes_that_die_while_packets_fly() -> None:
     out = udp()
