@@ -24,6 +24,7 @@
  * @streams_at: stamp of the same from a TCP socket
  * @datagrams_at: stamp of the same from a UDP socket
  * @user: pflow_task_user() when it was first seen
+ * @entered: jiffies of that
  * @late_at: jiffies when it was last found to read datagrams late; 0: never
  * @rank: its own
  * @cpu: where it runs, or waits to
@@ -46,6 +47,7 @@ struct pflow_thread {
 	u32 streams_at;
 	u32 datagrams_at;
 	u32 user;
+	u32 entered;
 	u32 late_at;
 	u8 rank;
 	u16 cpu;

@@ -19,7 +19,7 @@
  * @sk: its socket, with @cookie an identity; NULL: this slot is free
  * @cookie: of the socket
  * @level: its level
- * @user: pflow_sock.user
+ * @user: pflow_sock_user()
  * @arrived_seen: pflow_sock.arrived at the last tick
  * @lost_seen: pflow_sock.lost at the last tick
  * @losses: what it was sent and lost lately
@@ -32,7 +32,7 @@ struct victim {
 	const struct sock *sk;
 	u64 cookie;
 	u16 level;
-	u8 user;
+	u32 user;
 	u32 arrived_seen;
 	u32 lost_seen;
 	struct pflow_losses losses;
@@ -42,7 +42,7 @@ struct victim {
 	bool shed_for;
 };
 
-static struct victim *victim_find_slot(struct victim *victims, u16 level, u8 user)
+static struct victim *victim_find_slot(struct victim *victims, u16 level, u32 user)
 {
 	u16 levels[VICTIMS];
 	u32 users[VICTIMS];
@@ -94,16 +94,19 @@ static void victims_enter(struct victim *victims, struct pflow_sock *entry, u16 
 {
 	struct victim *victim;
 	unsigned int i;
+	u32 user;
 
 	for (i = 0; i < VICTIMS; i++)
 		if (READ_ONCE(victims[i].sk) == entry->sk)
 			return;
-	victim = victim_find_slot(victims, level, entry->user);
+	/* Its buffer has just been found full: the socket is there, and RCU keeps it for now. */
+	user = pflow_sock_user(entry, entry->sk);
+	victim = victim_find_slot(victims, level, user);
 	if (!victim)
 		return;
 	WRITE_ONCE(victim->cookie, entry->cookie);
 	WRITE_ONCE(victim->level, level);
-	WRITE_ONCE(victim->user, entry->user);
+	WRITE_ONCE(victim->user, user);
 	WRITE_ONCE(victim->arrived_seen, READ_ONCE(entry->arrived) - packets);
 	WRITE_ONCE(victim->lost_seen, READ_ONCE(entry->lost) - packets);
 	WRITE_ONCE(victim->losses.arrived, 0);

@@ -6,9 +6,10 @@
  * of that CPU. A raised thread that is moved keeps that place, and takes none on the other CPU.
  * Otherwise a thread that moves about could take places of all CPUs.
  *
- * One user has half of a CPU's places, and more only while no other user asks. A user whose thread
- * is refused counts as asking for a while. Meanwhile a user that has half gets no place that
- * becomes free. Otherwise a thread that makes room would be followed by the next of the same user.
+ * One user has more of a CPU's places than another only while that other one does not ask with a
+ * thread as important. A user whose thread is refused counts as asking for a while. Meanwhile a
+ * place that becomes free is for users that have no more than that one. Otherwise a thread that
+ * makes room would be followed by the next of the same user.
  *
  * Context: under slots_lock, unless a function says otherwise.
  */
@@ -120,6 +121,20 @@ bool ask_of_another(const struct asker *asker)
 	return false;
 }
 
+/* Does one ask so who has fewer places than these? */
+static bool ask_of_poorer(const struct asker *asker, const struct field *field, unsigned int own)
+{
+	const struct ask *here = *per_cpu_ptr(&asks, asker->cpu);
+	unsigned int i;
+
+	lockdep_assert_held(&slots_lock);
+	for (i = 0; i < ASKS; i++)
+		if (ask_counts(&here[i]) && here[i].rank >= asker->rank &&
+		    pflow_places_of(field->users, field->number, here[i].user) < own)
+			return true;
+	return false;
+}
+
 /**
  * field_gather() - list those elected on a CPU
  * @field: to be filled
@@ -149,7 +164,8 @@ void field_gather(struct field *field, const struct slot *except, int cpu)
  *
  * If all places are taken, one thread makes room for the next time. It is the least important one,
  * if it is less important than the asker. Otherwise it is one of a user that has more places than
- * the asker's. That thread cannot take the place back.
+ * the asker's. The place is for the asker, or another user with as few, while the asker counts as
+ * asking.
  *
  * Context: under slots_lock. Return: whether there is.
  */
@@ -157,17 +173,16 @@ bool place_for(const struct field *field, const struct asker *asker)
 {
 	unsigned int most = places_most();
 	unsigned int own = pflow_places_of(field->users, field->number, asker->user);
-	bool half = own >= DIV_ROUND_UP(most, 2);
 	struct slot *least;
 	int who;
 
 	lockdep_assert_held(&slots_lock);
-	if (field->number < most && !(half && ask_of_another(asker)))
+	if (field->number < most && !ask_of_poorer(asker, field, own))
 		return true;
 	place_wanted = true;
 	if (field->number < most)
 		return false;
-	if (!half)
+	if (own < DIV_ROUND_UP(most, 2))
 		ask_note(asker);
 	who = pflow_gives_way(field->ranks, field->users, field->number, asker->rank, asker->user);
 	if (who < 0)

@@ -3,9 +3,9 @@
  * Places: who has them where there are fewer than are wanted. Such are the places of raised threads,
  * of threads that are followed, and of sockets that lose packets.
  *
- * Who is more important takes the place of the least important. Among equals, who has fewer places
- * takes one of a user that has more, until they have about as many. So a crowd of one user cannot
- * have all of them.
+ * Who is more important takes the place of the least important. Among equals, a user that has fewer
+ * takes a place of one that has more, until they have about as many. So a crowd of one user cannot
+ * have all of them. What users have above their equals does not count.
  *
  * Context: any; nothing here sleeps, allocates or locks.
  */
@@ -41,6 +41,17 @@ unsigned int pflow_places_of(const u32 *users, unsigned int number, u32 user)
 }
 EXPORT_SYMBOL_GPL(pflow_places_of);
 
+/* How many places of that rank a user has. */
+static unsigned int places_of_rank(const u16 *ranks, const u32 *users, unsigned int number, u16 rank,
+				   u32 user)
+{
+	unsigned int places = 0, i;
+
+	for (i = 0; i < number; i++)
+		places += ranks[i] == rank && users[i] == user;
+	return places;
+}
+
 /**
  * pflow_gives_way() - who has to make room for another?
  * @ranks: of those who have the places; or their levels
@@ -49,15 +60,15 @@ EXPORT_SYMBOL_GPL(pflow_places_of);
  * @rank: of who wants one; or its level
  * @user: whose it is
  *
- * The least important gives way, if it is less important. Otherwise one that is as important gives
- * way, if its user has more places even with one less than @user has. So who gave way cannot take
- * the place back.
+ * The least important gives way, if it is less important. Otherwise an equal gives way, if its user
+ * still has more equals there than @user after that exchange, or as many. So who gave way cannot
+ * take a place of the same set back.
  *
  * Context: any. Return: the index, or -1 for nobody.
  */
 int pflow_gives_way(const u16 *ranks, const u32 *users, unsigned int number, u16 rank, u32 user)
 {
-	unsigned int own = pflow_places_of(users, number, user);
+	unsigned int own = places_of_rank(ranks, users, number, rank, user);
 	int who = places_find_least(ranks, number, rank);
 	unsigned int i;
 
@@ -65,7 +76,8 @@ int pflow_gives_way(const u16 *ranks, const u32 *users, unsigned int number, u16
 		return who;
 	/* Nobody is less important: all that may give way are equals. */
 	for (i = 0; i < number; i++)
-		if (ranks[i] == rank && pflow_places_of(users, number, users[i]) > own + 1)
+		if (ranks[i] == rank &&
+		    places_of_rank(ranks, users, number, rank, users[i]) > own + 1)
 			return i;
 	return -1;
 }

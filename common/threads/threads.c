@@ -31,6 +31,7 @@
 #define MEMORY_US	50000	/* shares are means that decay in so long */
 #define APART_US	2000	/* a sample that follows sooner tells nothing */
 #define BACKLOG_ONES	32
+#define KEPT_FOR	(HZ / 2)	/* so long equals leave a thread its slot: ten times MEMORY_US */
 #define STALE_US	1000000	/* nor does one that follows much later */
 
 struct pflow_thread pflow_threads[PFLOW_THREADS];
@@ -97,7 +98,11 @@ static struct pflow_thread *thread_claim(pid_t pid)
 	return NULL;
 }
 
-/* Find a free slot for a thread, or else take that of one that has to make room. */
+/*
+ * Find a free slot for a thread, or else take that of one that has to make room. Slots that threads
+ * may have overlap, so threads of three users might push each other out for ever. So an equal that
+ * has entered lately stays.
+ */
 static struct pflow_thread *thread_enter(pid_t pid, u8 rank, u32 user)
 {
 	struct pflow_thread *thread = thread_claim(pid);
@@ -119,7 +124,14 @@ static struct pflow_thread *thread_enter(pid_t pid, u8 rank, u32 user)
 	if (who < 0)
 		return NULL;
 	thread = thread_slot(pid, who);
-	return cmpxchg(&thread->pid, pids[who], pid) == pids[who] ? thread : NULL;
+	if (ranks[who] == rank && pflow_recent(READ_ONCE(thread->entered), KEPT_FOR))
+		return NULL;
+	if (cmpxchg(&thread->pid, pids[who], pid) != pids[who])
+		return NULL;
+	/* Who looks for a place just now is to see whose it is. The rest follows. */
+	WRITE_ONCE(thread->user, user);
+	WRITE_ONCE(thread->rank, rank);
+	return thread;
 }
 
 /**
@@ -147,6 +159,7 @@ void pflow_thread_note_receive(u8 rank, bool stream)
 		WRITE_ONCE(thread->datagrams_at, 0);
 		WRITE_ONCE(thread->late_at, 0);
 		WRITE_ONCE(thread->user, pflow_task_user(current));
+		WRITE_ONCE(thread->entered, (u32)jiffies);
 		WRITE_ONCE(thread->born, pflow_task_born(current));
 	}
 	WRITE_ONCE(thread->rank, rank);

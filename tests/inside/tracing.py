@@ -14,7 +14,7 @@ EVENT = TRACING / "events/skb/kfree_skb"
 
 def _functions() -> list[tuple[int, str]]:
     """The kernel's and the modules', in the order of their addresses."""
-    found = re.findall(r"^(\w+) [tT] (\w+)", Path("/proc/kallsyms").read_text(), re.MULTILINE)
+    found = re.findall(r"^(\w+) [tT] (\S+)", Path("/proc/kallsyms").read_text(), re.MULTILINE)
     return sorted((int(address, 16), name) for address, name in found)
 
 

@@ -12,7 +12,7 @@ MUTANTS = [
     Mutant(
         "one user may have all places",
         "common/policy/places.c",
-        "pflow_places_of(users, number, users[i]) > own + 1",
+        "places_of_rank(ranks, users, number, rank, users[i]) > own + 1",
         "0",
         "unit/test_places.py::test_one_users_places_are_shared_with_an_equal",
     ),
