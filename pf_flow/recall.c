@@ -81,8 +81,8 @@ struct flow *flow_recall(const struct flow_table *table, const struct flow_key *
  * @skb: it, at its last hook; the address is only compared
  *
  * A packet that somebody in between has taken or dropped stays shown. Another one with the same
- * buffer may be mistaken for it, if no queue was full when that one was at the first hook: each
- * is shown while one is. Then for the rest of a jiffy the first hook drops such packets as are
+ * buffer may be mistaken for it, if no queue was full when that one was at the early hook: each
+ * is shown while one is. Then for the rest of a jiffy the early hook drops such packets as are
  * dropped or taken behind it, and nobody else's.
  *
  * Return: whether it was, and by the same mark.
@@ -98,7 +98,7 @@ bool flow_recall_shown(const struct sk_buff *skb)
 }
 
 /**
- * flow_recall_full() - tell the first hook whose the packet was that was shown
+ * flow_recall_full() - tell the early hook whose the packet was that was shown
  * @table: in force
  * @flow: its own, whose queue was full
  */
@@ -110,7 +110,7 @@ void flow_recall_full(const struct flow_table *table, struct flow *flow)
 }
 
 /**
- * flow_recall_early() - is a packet to be dropped by the first hook?
+ * flow_recall_early() - is a packet to be dropped by the early hook?
  * @table: in force
  * @skb: the packet
  * @state: of the hook

@@ -7,7 +7,7 @@ import subprocess
 from inside import Skip, inside, mark
 from inside.flows import FLOW, change, flow, flows
 from inside.net import Peer, ip, nft, udp
-from inside.suite import set_knob
+from inside.suite import setting
 from inside.tracing import drops_by_function
 
 pytestmark = mark.oldest
@@ -26,8 +26,9 @@ def test_what_a_full_queue_drops_and_what_is_dropped_ahead_of_tracking() -> None
     receiver, sender = udp(peer.ours4), peer.udp()
     nft("add table ip t\nadd chain ip t c { type filter hook input priority 0 ; }")
     nft("add rule ip t c ct state invalid drop")  # which switches tracking on
-    with flows("a proto=udp rate=8k burst=2000 queue=4000"), drops_by_function() as places:
-        send(sender, receiver, 100)
+    with flows("a proto=udp rate=8k burst=2000 queue=4000"):
+        with drops_by_function() as places:
+            send(sender, receiver, 100)
         found = flow("a")
     assert places["pflow_drop_queue_full"] == found["full"] > 0
     assert places["pflow_drop_queue_full_ahead"] == found["early"] > 0
@@ -37,12 +38,13 @@ def test_what_a_full_queue_drops_and_what_is_dropped_ahead_of_tracking() -> None
 def test_what_the_memory_of_all_flows_is_too_small_for() -> None:
     peer = Peer()
     receiver, sender = udp(peer.ours4), peer.udp()
-    set_knob("flow/memory", 1)
-    with flows("a proto=udp rate=1k burst=1000 queue=2m"), drops_by_function() as places:
-        send(sender, receiver, 1000)
-        found = flow("a")
-    set_knob("flow/memory", 64)
-    assert places["pflow_drop_no_memory"] == found["memory"] > 0
+    with (
+        setting("flow/memory", "1", "64"),
+        flows("a proto=udp rate=1k burst=1000 queue=2m"),
+    ):
+        with drops_by_function() as places:
+            send(sender, receiver, 1000)
+        assert places["pflow_drop_no_memory"] == flow("a")["memory"] > 0
 
 
 @inside(modules=FLOW)
@@ -64,11 +66,11 @@ def test_what_waits_for_a_device_that_goes_and_what_cannot_wait_for_it() -> None
         with drops_by_function() as places:
             send(sender, receiver, 20)
             ip("link set bond7 down")
-            found = flow("a")
+        found = flow("a")
         assert places["pflow_drop_device_gone"] == found["gone"] > 10
         with drops_by_function() as places:
             send(sender, receiver, 20)
-            unfit = flow("a")["unfit"] - found["unfit"]
+        unfit = flow("a")["unfit"] - found["unfit"]
         assert places["pflow_drop_cannot_wait"] == unfit > 10
         change("replace")
     ip("link delete bond7")
