@@ -63,7 +63,7 @@ static noinline void pflow_drop_queue_full(struct sk_buff *skb)
 	barrier();	/* not a tail call, or the location would be the caller's */
 }
 
-/* Of the same reason it would be the same code, and the compiler would make one function of both. */
+/* By the same reason it would be the same code: the compiler would make one function of both. */
 static noinline void pflow_drop_cannot_wait(struct sk_buff *skb)
 {
 	kfree_skb_reason(skb, SKB_DROP_REASON_NETFILTER_DROP);

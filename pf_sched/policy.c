@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Policy of pf_sched, as plain arithmetic: which buffer fills, how many threads are elected, how far
- * each is raised, what they may take of a CPU, and how much a raised receiver still lacks. Who makes
- * room for another is in ../common/policy/places.c. See policy.h.
+ * Policy of pf_sched, as plain arithmetic: which buffer fills, how many threads are elected, how
+ * far each is raised, what they may take of a CPU, and how much a raised receiver still lacks. Who
+ * makes room for another is in ../common/policy/places.c. See policy.h.
  *
  * Context: any; nothing here sleeps, allocates or locks.
  */

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Places: who has them where there are fewer than are wanted. Such are the places of raised threads,
- * of threads that are followed, and of sockets that lose packets.
+ * Places: who has them where there are fewer than are wanted. Raised threads have such places, and
+ * so have threads that are followed, and sockets that lose packets.
  *
  * Who is more important takes the place of the least important. Among equals, a user that has fewer
  * takes a place of one that has more, until they have about as many. So a crowd of one user cannot
@@ -42,8 +42,8 @@ unsigned int pflow_places_of(const u32 *users, unsigned int number, u32 user)
 EXPORT_SYMBOL_GPL(pflow_places_of);
 
 /* How many places of that rank a user has. */
-static unsigned int places_of_rank(const u16 *ranks, const u32 *users, unsigned int number, u16 rank,
-				   u32 user)
+static unsigned int places_of_rank(const u16 *ranks, const u32 *users, unsigned int number,
+				   u16 rank, u32 user)
 {
 	unsigned int places = 0, i;
 
