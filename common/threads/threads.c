@@ -31,7 +31,7 @@
 #define MEMORY_US	50000	/* shares are means that decay in so long */
 #define APART_US	2000	/* a sample that follows sooner tells nothing */
 #define BACKLOG_ONES	32
-#define KEPT_FOR	(HZ / 2)	/* equals leave a thread its slot so long: 10 times MEMORY_US */
+#define KEPT_FOR	(HZ / 2)	/* equals leave a thread its slot so long; 10 x MEMORY_US */
 #define STALE_US	1000000	/* nor does one that follows much later */
 
 struct pflow_thread pflow_threads[PFLOW_THREADS];
