@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from inside.net import SMALL, Namespace, Peer, Pressure, ip, nft, udp
+from inside.net import SMALL, Namespace, Peer, Pressure, bridges_pass_by_rules, ip, nft, udp
 from inside.suite import wait_for
 
 PORT = 5000
@@ -98,6 +98,7 @@ class Bridged(Namespace):
 
 
 def bridge() -> None:
+    bridges_pass_by_rules()
     ip("link add br0 type bridge forward_delay 0\nlink set br0 up\n")
     ip("address add 10.60.0.1/24 dev br0\n")
 

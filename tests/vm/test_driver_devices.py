@@ -15,7 +15,16 @@ from functools import partial
 
 from inside import Skip, inside, mark
 from inside.driver import PACKETS, PORT, SIZE, asking, ended, met, sender, settled, tags_stay
-from inside.net import SMALL, Namespace, Peer, Pressure, Worker, drops, ip
+from inside.net import (
+    SMALL,
+    Namespace,
+    Peer,
+    Pressure,
+    Worker,
+    bridges_pass_by_rules,
+    drops,
+    ip,
+)
 from inside.suite import wait_for
 
 pytestmark = mark.ends
@@ -193,6 +202,7 @@ def test_a_bond_and_its_ports() -> None:
 @inside()
 def test_a_port_of_a_bridge() -> None:
     needs("bridge")
+    bridges_pass_by_rules()
     peer, full = Peer(), Pressure("0.0.0.0", PORT)
     tags_stay(peer.device)
     send = master(peer, "bridge", "br0")
