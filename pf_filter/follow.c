@@ -95,6 +95,9 @@ static enum filter_outcome trail_follow(struct trail *trail, struct filter_packe
 	u64 routes = net_routes(packet->net, packet->v4);
 
 	lockdep_assert_held(&trail->lock);
+	/* Of a namespace that goes: its trails are forgotten, or will be with this lock. */
+	if (unlikely(!check_net(packet->net)))
+		return FILTER_PASS_FORWARDED;
 	if (!trail_leads_to(trail, packet) || trail->outer != packet->net)
 		trail_begin(trail, packet);
 	if (trail->routes != routes) {

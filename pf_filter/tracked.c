@@ -163,6 +163,12 @@ static bool tracked_remember(const struct sk_buff *skb, struct tracked *at)
 		return false;
 	if (!nf_ct_is_confirmed(ct))
 		return !(READ_ONCE(ct->status) & ASKED_FOR_NAT);
+	/*
+	 * What has left the table keeps its pointer to the next one, which may be gone. What has
+	 * not begun to leave has a next one that is there as long as RCU is read here.
+	 */
+	if (nf_ct_is_dying(ct))
+		return false;
 	return tracked_locate(&ct->tuplehash[CTINFO2DIR(info)], at);
 }
 

@@ -241,7 +241,8 @@ int flow_nets_start(void)
 	nets_set_door(FLOW_CONTROLLED);
 	running = true;
 	list_for_each_entry(ours, &nets, list) {
-		if (ours->number && !err)
+		/* One that goes has had its hooks taken away. */
+		if (ours->number && check_net(ours->net) && !err)
 			err = net_hook(ours);
 	}
 	mutex_unlock(&flow_mutex);

@@ -183,10 +183,10 @@ static const struct seq_operations flows_seq = {
 	.start = flows_start, .next = flows_next, .stop = flows_stop, .show = flows_show,
 };
 
+/* Who opened it counts, and who writes. */
 static bool file_may_write(const struct file *file)
 {
-	return capable(CAP_NET_ADMIN) &&
-	       (!file || file_ns_capable(file, &init_user_ns, CAP_NET_ADMIN));
+	return capable(CAP_NET_ADMIN) && file_ns_capable(file, &init_user_ns, CAP_NET_ADMIN);
 }
 
 /* The namespace stays as long as the file is open. */
@@ -194,7 +194,7 @@ static int file_open(struct file *file, const struct seq_operations *seq)
 {
 	struct flow_file *ours;
 
-	if ((file->f_mode & FMODE_WRITE) && !file_may_write(NULL))
+	if (!capable(CAP_NET_ADMIN))
 		return -EPERM;
 	ours = __seq_open_private(file, seq, sizeof(*ours));
 	if (!ours)
@@ -281,6 +281,18 @@ static int error_show(struct seq_file *m, void *unused)
 	return 0;
 }
 
+static int error_open(struct inode *inode, struct file *file)
+{
+	return capable(CAP_NET_ADMIN) ? single_open(file, error_show, NULL) : -EPERM;
+}
+
+static const struct proc_ops error_ops = {
+	.proc_open = error_open,
+	.proc_read = seq_read,
+	.proc_lseek = seq_lseek,
+	.proc_release = single_release,
+};
+
 /**
  * flow_files_setup() - make our files
  * @dir: where; they go with it
@@ -291,7 +303,7 @@ int flow_files_setup(struct proc_dir_entry *dir)
 {
 	return proc_create("table", 0600, dir, &table_ops) &&
 	       proc_create("flows", 0400, dir, &flows_ops) &&
-	       proc_create_single("error", 0400, dir, error_show) ? 0 : -ENOMEM;
+	       proc_create("error", 0400, dir, &error_ops) ? 0 : -ENOMEM;
 }
 
 /**
