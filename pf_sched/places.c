@@ -163,9 +163,9 @@ void field_gather(struct field *field, const struct slot *except, int cpu)
  * @asker: who wants a place
  *
  * If all places are taken, one thread makes room for the next time. It is the least important one,
- * if it is less important than the asker. Otherwise it is one of a user that has more places than
- * the asker's. The place is for the asker, or another user with as few, while the asker counts as
- * asking.
+ * if it is less important than the asker. Otherwise it is an equal of a user that has more of these
+ * than the asker's; but not if the asker's user has half of all places. While the asker counts as
+ * asking, the place is for its user, or another one with as few.
  *
  * Context: under slots_lock. Return: whether there is.
  */
@@ -173,6 +173,7 @@ bool place_for(const struct field *field, const struct asker *asker)
 {
 	unsigned int most = places_most();
 	unsigned int own = pflow_places_of(field->users, field->number, asker->user);
+	bool half = own >= DIV_ROUND_UP(most, 2);
 	struct slot *least;
 	int who;
 
@@ -182,10 +183,10 @@ bool place_for(const struct field *field, const struct asker *asker)
 	place_wanted = true;
 	if (field->number < most)
 		return false;
-	if (own < DIV_ROUND_UP(most, 2))
+	if (!half)
 		ask_note(asker);
 	who = pflow_gives_way(field->ranks, field->users, field->number, asker->rank, asker->user);
-	if (who < 0)
+	if (who < 0 || (half && field->ranks[who] == asker->rank))
 		return false;
 	least = &slots[field->slots[who]];
 	if (least->state == SLOT_RAISED) {

@@ -221,6 +221,20 @@ def vrf(peer: Peer) -> bytes:
     return b"red"
 
 
+def bond_over(peer: Peer) -> None:
+    """A bond, bond7, gets the device and its address of IPv4."""
+    if subprocess.run(["modprobe", "bonding"], check=False).returncode:
+        raise Skip("this kernel has no bonding")
+    ip(
+        "link add bond7 type bond mode balance-rr\n"
+        f"link set {peer.device} down\n"
+        f"link set {peer.device} master bond7\n"
+        "link set bond7 up\n"
+        f"address flush dev {peer.device}\n"
+        f"address add {peer.ours4}/24 dev bond7\n"
+    )
+
+
 class Pressure:
     """A full socket that nobody reads: its drops keep this CPU under pressure."""
 

@@ -10,7 +10,6 @@ from pathlib import Path
 
 TRACING = Path("/sys/kernel/tracing")
 EVENT = TRACING / "events/skb/kfree_skb"
-STATS = tuple(TRACING.glob("per_cpu/cpu*/stats"))
 
 
 def _functions() -> list[tuple[int, str]]:
@@ -41,8 +40,8 @@ def drops_by_function(reason: str = "") -> Iterator[Counter[str]]:
     finally:
         (EVENT / "enable").write_text("0")
         (EVENT / "filter").write_text("0")
-    lost = [re.findall(r"^overrun: (\d+)", s.read_text(), re.MULTILINE) for s in STATS]
-    assert all(int(number) == 0 for numbers in lost for number in numbers), "the trace is too small"
+    stats = [file.read_text() for file in TRACING.glob("per_cpu/cpu*/stats")]
+    assert stats and all("\noverrun: 0\n" in text for text in stats), "the trace is too small"
     trace, known = (TRACING / "trace").read_text(), _functions()
     places = re.findall(r"kfree_skb: .* location=(?:0x)?(\S+)", trace)
     counts.update(_function_at(place, known) for place in places)

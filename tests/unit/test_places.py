@@ -37,7 +37,7 @@ def test_the_least_important_makes_room_for_a_better_whose_it_may_be(
 def test_one_users_places_are_shared_with_an_equal(
     of: list[tuple[int, int]], rank: int, user: int
 ) -> None:
-    """Whoever has none there gets one, if somebody has two; and nobody gets more than he leaves."""
+    """A user with none gets one if another has two. Who gives one up still has as many as he."""
     equals = [his for one, his in of if one == rank]
     who = who_gives_way(of, rank, user)
     if min(of)[0] < rank:

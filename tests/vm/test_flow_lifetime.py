@@ -8,14 +8,13 @@ import os
 import random
 import socket
 import struct
-import subprocess
 import time
 from collections.abc import Callable
 from contextlib import suppress
 
-from inside import Skip, inside, mark
+from inside import inside, mark
 from inside.flows import FLOW, change, flow, flows, until
-from inside.net import Namespace, Peer, drain, ip, port_of, udp
+from inside.net import Namespace, Peer, bond_over, drain, ip, port_of, udp
 from inside.repeating import busy
 from inside.suite import ROOT, insmod, metric, rmmod, set_knob, setting, wait_for
 
@@ -219,16 +218,7 @@ def test_a_device_that_is_down_has_nothing_wait() -> None:
     """A bond's members bring packets in its name until they are released, after it has told."""
     peer = Peer()
     receiver, sender = udp(peer.ours4), peer.udp()
-    if subprocess.run(["modprobe", "bonding"], check=False).returncode:
-        raise Skip("this kernel has no bonding")
-    ip(
-        "link add bond7 type bond mode balance-rr\n"
-        f"link set {peer.device} down\n"
-        f"link set {peer.device} master bond7\n"
-        "link set bond7 up\n"
-        f"address flush dev {peer.device}\n"
-        f"address add {peer.ours4}/24 dev bond7\n"
-    )
+    bond_over(peer)
     with flows("a dev=bond7 proto=udp rate=8k burst=200 queue=100k"):
         for _ in range(20):
             sender.sendto(b"x" * 100, receiver.getsockname())

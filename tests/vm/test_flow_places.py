@@ -2,11 +2,10 @@
 """What pf_flow drops is seen by those who trace drops: each cause by a function of its own."""
 
 import socket
-import subprocess
 
-from inside import Skip, inside, mark
+from inside import inside, mark
 from inside.flows import FLOW, change, flow, flows
-from inside.net import Peer, ip, nft, udp
+from inside.net import Peer, bond_over, ip, nft, udp
 from inside.suite import setting
 from inside.tracing import drops_by_function
 
@@ -52,16 +51,7 @@ def test_what_waits_for_a_device_that_goes_and_what_cannot_wait_for_it() -> None
     """A bond's members bring packets in its name until they are released."""
     peer = Peer()
     receiver, sender = udp(peer.ours4), peer.udp()
-    if subprocess.run(["modprobe", "bonding"], check=False).returncode:
-        raise Skip("this kernel has no bonding")
-    ip(
-        "link add bond7 type bond mode balance-rr\n"
-        f"link set {peer.device} down\n"
-        f"link set {peer.device} master bond7\n"
-        "link set bond7 up\n"
-        f"address flush dev {peer.device}\n"
-        f"address add {peer.ours4}/24 dev bond7\n"
-    )
+    bond_over(peer)
     with flows("a dev=bond7 proto=udp rate=8k burst=2000 queue=100k"):
         with drops_by_function() as places:
             send(sender, receiver, 20)
