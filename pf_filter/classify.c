@@ -133,7 +133,7 @@ static enum filter_outcome packet_find_sock4(struct filter_packet *packet)
 		return FILTER_PASS_NOT_HOST;
 	packet->sk = pflow_udp4_lookup(packet->net, iph->saddr, htons(packet->remote_port),
 				       iph->daddr, htons(packet->local_port),
-				       skb_valid_dst(skb) ? inet_iif(skb) : skb->skb_iif,
+				       skb_valid_dst(skb) ? inet_iif(skb) : packet->iif,
 				       inet_sdif(skb));
 	if (!packet->sk)
 		return FILTER_PASS_NO_RECEIVER;
@@ -160,7 +160,7 @@ static enum filter_outcome packet_find_sock6(struct filter_packet *packet)
 
 	packet->sk = pflow_udp6_lookup(packet->net, &ip6h->saddr, htons(packet->remote_port),
 				       &ip6h->daddr, htons(packet->local_port),
-				       inet6_iif(skb), inet6_sdif(skb));
+				       inet6_iif(skb) ?: packet->iif, inet6_sdif(skb));
 	if (!packet->sk)
 		return FILTER_PASS_NO_RECEIVER;
 	if (!ipv6_chk_addr(packet->net, &ip6h->daddr, skb->dev, 0))
@@ -328,6 +328,29 @@ static enum filter_outcome filter_find_sock(struct filter_packet *packet)
 	return FILTER_PASS;
 }
 
+/*
+ * A bridge may show a packet to IP's hooks before it has found out where that goes (br_netfilter).
+ * What has the bridge's own hardware address goes to this host's IP, which does not show it a
+ * second time. So it is judged here, as if it came by the bridge. Anything else may be for others.
+ */
+static bool packet_may_be_bridged(const struct sk_buff *skb)
+{
+#if IS_ENABLED(CONFIG_BRIDGE_NETFILTER)
+	const struct nf_bridge_info *bridge = nf_bridge_info_get(skb);
+
+	return bridge && bridge->in_prerouting &&
+	       (bridge->pkt_otherhost || bridge->orig_proto != BRNF_PROTO_UNCHANGED ||
+		skb_vlan_tag_present(skb));
+#else
+	return false;
+#endif
+}
+
+static int packet_iif(const struct sk_buff *skb)
+{
+	return unlikely(nf_bridge_info_exists(skb)) ? skb->dev->ifindex : skb->skb_iif;
+}
+
 /* What its headers say, if it is a packet that may be judged. */
 static __always_inline enum filter_outcome packet_read(struct filter_packet *packet,
 						       const struct nf_hook_state *state)
@@ -338,13 +361,14 @@ static __always_inline enum filter_outcome packet_read(struct filter_packet *pac
 	if (skb->pkt_type != PACKET_HOST)
 		return FILTER_PASS_NOT_HOST;
 	/* With softirqs on, as after a queue of user space, what is remembered is not ours. */
-	if (!softirq_count() || skb->sk || nf_bridge_info_exists(skb) ||
+	if (!softirq_count() || skb->sk || packet_may_be_bridged(skb) ||
 	    netif_is_l3_slave(state->in))
 		return FILTER_PASS_NOT_PLAIN;
 	packet->v4 = state->pf == NFPROTO_IPV4;
 	packet->loopback = state->in->flags & IFF_LOOPBACK;
 	packet->net = state->net;
 	packet->home = state->net;
+	packet->iif = packet_iif(skb);
 	outcome = packet->v4 ? packet_parse4(packet) : packet_parse6(packet);
 	if (outcome != FILTER_PASS)
 		return outcome;

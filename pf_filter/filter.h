@@ -49,6 +49,7 @@ enum filter_group {
  * @skb: its buffer; several packets where GRO merged them. NULL: a frame that has none yet
  * @net: the namespace it is in
  * @home: the namespace of its receiver, where known; this or another
+ * @iif: device by which it comes to this host's IP
  * @home_iif: device by which it comes to another
  * @epoch: trails_epoch before @home was looked for
  * @routes: the numbers by which the routes of both were known then, where @home is another
@@ -73,6 +74,7 @@ struct filter_packet {
 	struct sk_buff *skb;
 	struct net *net;
 	struct net *home;
+	int iif;
 	int home_iif;
 	u32 epoch;
 	u64 routes;

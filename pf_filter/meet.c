@@ -138,7 +138,7 @@ static noinline void filter_confirm_trail(const struct filter_packet *packet)
 		goto out;
 	trail->home = packet->net;
 	trail->home_routes = net_routes(packet->net, packet->v4);
-	trail->iif = skb->skb_iif;
+	trail->iif = packet->iif;
 	trail->confirmed = jiffies;
 	trail->ethernet = skb->dev->type == ARPHRD_ETHER && skb_mac_header_was_set(skb);
 	if (trail->ethernet)

@@ -110,7 +110,7 @@ static bool flow_matches(const struct flow *flow, const struct filter_packet *pa
 	const struct iphdr *iph = ip_hdr(packet->skb);
 
 	return flow->ports == packet_ports(packet) && flow->remote == iph->saddr &&
-	       flow->local == iph->daddr && flow->iif == packet->skb->skb_iif;
+	       flow->local == iph->daddr && flow->iif == packet->iif;
 }
 
 /* What is known of this packet's flow, or NULL. */
@@ -200,7 +200,7 @@ static void filter_remember(struct filter_packet *packet)
 	flow->remote = iph->saddr;
 	flow->local = iph->daddr;
 	flow->ports = packet_ports(packet);
-	flow->iif = packet->skb->skb_iif;
+	flow->iif = packet->iif;
 }
 
 /**

@@ -90,7 +90,7 @@ static bool tracked_read_key(const struct filter_packet *packet, struct wire_key
 	if (!ct || nf_ct_protonum(ct) != IPPROTO_UDP)
 		return false;
 	key_from_tuple(&ct->tuplehash[CTINFO2DIR(info)].tuple, key);
-	key->iif = packet->skb->skb_iif;
+	key->iif = packet->iif;
 	return true;
 }
 

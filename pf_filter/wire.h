@@ -81,7 +81,7 @@ static inline void packet_read_key(const struct filter_packet *packet, struct wi
 	else
 		addresses_pack6(key->address, &ipv6_hdr(skb)->saddr, &ipv6_hdr(skb)->daddr);
 	key->ports = (u32)packet->remote_port << 16 | packet->local_port;
-	key->iif = packet->skb->skb_iif;
+	key->iif = packet->iif;
 	key->v4 = packet->v4;
 }
 

@@ -62,6 +62,16 @@ def bridges_pass_by_rules() -> None:
             calls.write_text("0")
 
 
+def rules_see_bridges() -> None:
+    """What a bridge hands on here meets the hooks of IP, once."""
+    subprocess.run(["modprobe", "-a", "bridge", "br_netfilter"], check=False)
+    for family in "iptables", "ip6tables":
+        calls = Path(f"/proc/sys/net/bridge/bridge-nf-call-{family}")
+        if not calls.exists():
+            raise Skip("this kernel has no br_netfilter")
+        calls.write_text("1")
+
+
 def udp(address: str = "127.0.0.1", port: int = 0, rcvbuf: int = 0) -> socket.socket:
     """A bound UDP socket."""
     family = socket.AF_INET6 if ":" in address else socket.AF_INET

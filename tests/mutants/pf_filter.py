@@ -6,6 +6,7 @@ from mutants.mutant import Mutant
 B2_ACCOUNT = "vm/test_b2_account.py::"
 B2_ONE_OF_SEVERAL = "vm/test_b2_one_of_several.py::"
 B2_SPARED = "vm/test_b2_spared.py::"
+BRIDGE = "vm/test_bridge.py::"
 UNTOUCHED_FOR_OTHERS = "vm/test_untouched_for_others.py::"
 UNTOUCHED_ODD = "vm/test_untouched_odd.py::"
 OVERLOAD = "vm/test_overload.py::"
@@ -104,9 +105,30 @@ MUTANTS = [
     Mutant(
         "bridged frames looked up",
         "pf_filter/classify.c",
-        " || nf_bridge_info_exists(skb)",
+        " || packet_may_be_bridged(skb)",
         "",
         UNTOUCHED_FOR_OTHERS + "test_bridged_frames",
+    ),
+    Mutant(
+        "what a bridge hands to IP not judged",
+        "pf_filter/classify.c",
+        "packet_may_be_bridged(skb)",
+        "nf_bridge_info_exists(skb)",
+        BRIDGE + "test_what_is_for_the_host_is_judged",
+    ),
+    Mutant(
+        "a bridge's port taken for the bridge",
+        "pf_filter/classify.c",
+        "unlikely(nf_bridge_info_exists(skb)) ? skb->dev->ifindex : skb->skb_iif",
+        "skb->skb_iif",
+        BRIDGE + "test_it_comes_by_the_bridge_and_not_by_its_port",
+    ),
+    Mutant(
+        "a bridge in a VRF judged by its first pass alone",
+        "pf_filter/classify.c",
+        "bridge && bridge->in_prerouting &&\n\t       (",
+        "bridge && (!bridge->in_prerouting ||\n\t\t",
+        BRIDGE + "test_a_bridge_in_a_vrf",
     ),
     Mutant(
         "a VRF's packets looked up in the default VRF",

@@ -24,6 +24,7 @@ from inside.net import (
     bridges_pass_by_rules,
     drops,
     ip,
+    rules_see_bridges,
 )
 from inside.suite import wait_for
 
@@ -199,10 +200,15 @@ def test_a_bond_and_its_ports() -> None:
             dropped_there(full, sender(peer, name, "10.20.0.1"))
 
 
+@mark.parametrize("rules", [False, True])
 @inside()
-def test_a_port_of_a_bridge() -> None:
+def test_a_port_of_a_bridge(rules: bool) -> None:
+    """Whose packets the rules of IP see, or do not."""
     needs("bridge")
-    bridges_pass_by_rules()
+    if rules:
+        rules_see_bridges()
+    else:
+        bridges_pass_by_rules()
     peer, full = Peer(), Pressure("0.0.0.0", PORT)
     tags_stay(peer.device)
     send = master(peer, "bridge", "br0")
