@@ -32,6 +32,7 @@ static enum filter_outcome packet_judge_ahead(struct filter_packet *packet)
 	struct sk_buff *skb = packet->skb;
 	enum filter_outcome outcome;
 
+	packet->dev = skb->dev;
 	packet->skb = NULL;
 	outcome = filter_judge(packet);
 	packet->skb = skb;

@@ -47,6 +47,7 @@ enum filter_group {
 /**
  * struct filter_packet - a packet for one receiver of this host
  * @skb: its buffer; several packets where GRO merged them. NULL: a frame that has none yet
+ * @dev: device by which it came, where @skb is NULL and it matters
  * @net: the namespace it is in
  * @home: the namespace of its receiver, where known; this or another
  * @iif: device by which it comes to this host's IP
@@ -72,6 +73,7 @@ enum filter_group {
  */
 struct filter_packet {
 	struct sk_buff *skb;
+	struct net_device *dev;
 	struct net *net;
 	struct net *home;
 	int iif;

@@ -92,14 +92,13 @@ static void entry_take_room(struct pflow_sock *entry, u32 truesize)
  */
 static bool packet_may_be_own(const struct filter_packet *packet)
 {
+	struct net_device *dev = packet->skb ? packet->skb->dev : packet->dev;
 	const struct net_device *peer;
-	struct net_device *dev;
 
 	if (packet->loopback)
 		return true;
-	if (likely(packet->net->user_ns == &init_user_ns) || !packet->skb)
+	if (likely(packet->net->user_ns == &init_user_ns) || !dev)
 		return false;
-	dev = packet->skb->dev;
 	peer = dev->netdev_ops->ndo_get_peer_dev ? dev->netdev_ops->ndo_get_peer_dev(dev) : NULL;
 	return !peer || dev_net(peer)->user_ns != &init_user_ns;
 }

@@ -384,6 +384,13 @@ MUTANTS = [
         "vm/test_harm.py::test_nobody_is_shed_for_who_floods_himself_from_a_namespace_of_his_own",
     ),
     Mutant(
+        "likewise, ahead of connection tracking",
+        "pf_filter/ahead.c",
+        "packet->dev = skb->dev;",
+        "packet->dev = NULL;",
+        "vm/test_harm.py::test_nobody_is_shed_for_who_floods_himself_from_a_namespace_of_his_own",
+    ),
+    Mutant(
         "judged in the host and in the container",
         "pf_filter/classify.c",
         "if (met == MET_AGAIN)",

@@ -15,7 +15,7 @@ from contextlib import ExitStack, contextmanager
 
 import pytest
 from inside import inside, mark
-from inside.net import SMALL, UDP_SEGMENT, Namespace, Peer, drain, drops, udp
+from inside.net import SMALL, UDP_SEGMENT, Namespace, Peer, drain, drops, nft, udp
 from inside.scheduling import attending, hog, running, spin
 from inside.suite import entry, passed, pressed, wait_for
 
@@ -166,14 +166,16 @@ def test_nobody_is_shed_for_who_floods_himself() -> None:
     assert harmed == 0, told
 
 
-@pytest.mark.parametrize("whose", ["host", "user"])
+@pytest.mark.parametrize("whose", ["host", "user", "user, tracked"])
 @inside(timeout=100)
 def test_nobody_is_shed_for_who_floods_himself_from_a_namespace_of_his_own(whose: str) -> None:
     """A user's namespace, and a pair of devices to another of his; beside it what others lose."""
     peer = Peer()
-    with Namespace(anothers=whose == "user"):
-        own_peer = Peer(2, anothers=whose == "user")
+    with Namespace(anothers=whose != "host"):
+        own_peer = Peer(2, anothers=whose != "host")
         own = udp(own_peer.ours4, rcvbuf=SMALL)
+        if "tracked" in whose:
+            nft("table ip t { chain in { type filter hook input priority 0; ct state new; }; }")
     low, out = udp(peer.ours4, rcvbuf=SMALL), own_peer.udp()
     out.connect(own.getsockname())
 
