@@ -15,8 +15,9 @@
  *    gets the very buffer. So a port confirms a trail only if the bridge has found the address
  *    there.
  *
- * What the host judged is not judged in the container again. Packets from other containers of this
- * host are not judged while there is a trail. Neither are packets of the loopback.
+ * What the host judged is not judged in the container again: what comes by the trail's device, from
+ * the hardware address that traced packets come from. So what a neighbour sends over the bridge
+ * that they share is judged in the container. So is what the container sends itself.
  *
  * Context: softirq, RCU read side.
  */
@@ -44,6 +45,23 @@ static struct tag *tag_find(struct trail *trail, const struct filter_packet *pac
 	return tag_same(found, &tag) ? found : NULL;
 }
 
+static bool packet_has_ethernet(const struct sk_buff *skb)
+{
+	return skb->dev->type == ARPHRD_ETHER && skb_mac_header_was_set(skb);
+}
+
+/* Does it come from where the host's packets come from? */
+static bool trail_sends(const struct trail *trail, const struct filter_packet *packet)
+{
+	const struct sk_buff *skb = packet->skb;
+
+	lockdep_assert_held(&trail->lock);
+	if (packet->loopback)
+		return false;
+	return !trail->ethernet || !packet_has_ethernet(skb) ||
+	       ether_addr_equal(trail->sender, eth_hdr(skb)->h_source);
+}
+
 static noinline enum meeting trail_meet(const struct filter_packet *packet)
 {
 	struct trail *trail = trail_find(packet);
@@ -57,7 +75,8 @@ static noinline enum meeting trail_meet(const struct filter_packet *packet)
 		met = MET_UNSURE;
 		if (tag_find(trail, packet))
 			met = MET_TRACED;
-		else if (trail->home == packet->net && trail_known(trail))
+		else if (trail->home == packet->net && trail_known(trail) &&
+			 trail_sends(trail, packet))
 			met = MET_AGAIN;
 	}
 	spin_unlock(&trail->lock);
@@ -140,9 +159,11 @@ static noinline void filter_confirm_trail(const struct filter_packet *packet)
 	trail->home_routes = net_routes(packet->net, packet->v4);
 	trail->iif = packet->iif;
 	trail->confirmed = jiffies;
-	trail->ethernet = skb->dev->type == ARPHRD_ETHER && skb_mac_header_was_set(skb);
-	if (trail->ethernet)
+	trail->ethernet = packet_has_ethernet(skb);
+	if (trail->ethernet) {
 		ether_addr_copy(trail->hardware, eth_hdr(skb)->h_dest);
+		ether_addr_copy(trail->sender, eth_hdr(skb)->h_source);
+	}
 	trails_announce();
 out:
 	spin_unlock(&trail->lock);

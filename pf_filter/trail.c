@@ -80,6 +80,7 @@ struct tag {
  * @oif: device by which @outer sent the packet that was traced last
  * @iif: device by which they come to @home
  * @hardware: address to which they are sent there, where @ethernet
+ * @sender: address from which they are sent there, likewise
  * @ethernet: whether they are sent to one
  * @began: jiffies
  * @traced: jiffies when a packet was traced last
@@ -96,6 +97,7 @@ struct trail {
 	u8 tos;
 	bool ethernet;
 	u8 hardware[ETH_ALEN];
+	u8 sender[ETH_ALEN];
 	u64 routes;
 	u64 home_routes;
 	int oif;

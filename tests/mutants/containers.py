@@ -58,6 +58,20 @@ MUTANTS = [
         STRANGERS + "test_who_gets_what_a_bridge_sends_to_all_takes_nothing_over",
     ),
     Mutant(
+        "a neighbour's packets taken for the host's",
+        "pf_filter/meet.c",
+        "ether_addr_equal(trail->sender, eth_hdr(skb)->h_source)",
+        "true",
+        STRANGERS + "test_what_does_not_come_by_the_host_is_judged_in_the_container",
+    ),
+    Mutant(
+        "the loopback's packets taken for the host's",
+        "pf_filter/meet.c",
+        "if (packet->loopback)\n\t\treturn false;\n\treturn !trail",
+        "return packet->loopback || !trail",
+        STRANGERS + "test_what_does_not_come_by_the_host_is_judged_in_the_container",
+    ),
+    Mutant(
         "what a stranger sees takes every lock",
         "pf_filter/trail.c",
         "if (!trail_may_be_moved(trail, net, local, hardware))",

@@ -17,13 +17,14 @@ from inside.containers import (
     Bridged,
     bridge,
     forwarding,
+    learn,
     refresh,
     sending,
     socket_in,
 )
 from inside.net import Namespace, Peer, drain, ip, nft, pressure, udp
 from inside.netlink import moves
-from inside.suite import entry
+from inside.suite import begin, dropped, entry, passed
 
 pytestmark = mark.newest
 
@@ -121,6 +122,32 @@ def test_who_sends_himself_the_same_takes_nothing_over(way: str) -> None:
         for _ in range(MANY):
             out.sendto(PACKET, to)
         assert len(drain(free)) == MANY
+
+
+@mark.parametrize("who", ["neighbour", "itself"])
+@inside()
+def test_what_does_not_come_by_the_host_is_judged_in_the_container(who: str) -> None:
+    """A neighbour sends it over the bridge, or the container by its loopback."""
+    forwarding()
+    bridge()
+    peer, pod, neighbour = Peer(), Bridged("p0", MACS[0]), Bridged("p1", MACS[1])
+    ip(f"neighbour replace 10.60.0.2 lladdr {MACS[0]} dev br0\n")
+    with neighbour:
+        ip("address flush dev eth0\naddress add 10.60.0.3/24 dev eth0\n")
+        ip(f"neighbour replace 10.60.0.2 lladdr {MACS[0]} dev eth0\n")
+    pod.speak()
+    full = socket_in(pod, "0.0.0.0")
+    with neighbour if who == "neighbour" else pod:
+        out = udp("0.0.0.0")
+    with pod:
+        assert entry(full)
+    with pressure() as pressing, sending(peer, "10.60.0.2") as send:
+        learn(send, pod, pressing)
+        refresh(send, pressing)
+        begin()
+        for _ in range(MANY):
+            out.sendto(PACKET, ("10.60.0.2", PORT))
+        assert dropped()["socket_full"] == MANY, (dropped(), passed())
 
 
 @inside()
