@@ -9,6 +9,8 @@
  * its parts would share that (admit.c).
  */
 #include <linux/err.h>
+#include <linux/etherdevice.h>
+#include <linux/if_arp.h>
 #include <linux/netdev_features.h>
 #include <linux/skbuff.h>
 #if defined(PFLOW_HAVE_GSO_HEADER)
@@ -47,19 +49,37 @@ bool flow_must_split(const struct flow *flow, u32 bytes, u32 packets)
 		 pflow_bucket_holds(&flow->peak, bytes));
 }
 
+/* Of its Ethernet header, which is in front of its data; 0: it has none. */
+static unsigned int skb_ethernet_length(const struct sk_buff *skb)
+{
+	if (skb->dev->type != ARPHRD_ETHER || !skb_mac_header_was_set(skb) ||
+	    skb_mac_offset(skb) != -ETH_HLEN)
+		return 0;
+	return ETH_HLEN;
+}
+
 /**
  * flow_split() - split a super-packet
  * @skb: it, with no new connection
+ *
+ * Each of its packets keeps the Ethernet header, as rules further on may ask for an address there.
  *
  * Context: any. Return: the packets that it was on the wire, in a list; @skb is gone then. NULL:
  * it is as it was.
  */
 struct sk_buff *flow_split(struct sk_buff *skb)
 {
-	struct sk_buff *parts = skb_gso_segment(skb, NETIF_F_SG | NETIF_F_HW_CSUM);
+	unsigned int ethernet = skb_ethernet_length(skb);
+	struct sk_buff *parts, *part;
 
-	if (IS_ERR_OR_NULL(parts))
+	__skb_push(skb, ethernet);
+	parts = skb_gso_segment(skb, NETIF_F_SG | NETIF_F_HW_CSUM);
+	if (IS_ERR_OR_NULL(parts)) {
+		__skb_pull(skb, ethernet);
 		return NULL;
+	}
+	for (part = parts; part; part = part->next)
+		__skb_pull(part, ethernet);
 	consume_skb(skb);
 	return parts;
 }

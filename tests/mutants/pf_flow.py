@@ -115,6 +115,13 @@ MUTANTS = [
         FLOW + "test_a_super_packet_goes_packet_by_packet",
     ),
     Mutant(
+        "the packets of a super-packet lose their Ethernet header",
+        "pf_flow/parts.c",
+        "return ETH_HLEN;",
+        "return 0;",
+        FLOW + "test_a_super_packet_goes_packet_by_packet",
+    ),
+    Mutant(
         "control groups are not nested",
         "pf_flow/receiver.c",
         "cgroup; cgroup = cgroup_parent(cgroup))",

@@ -2,8 +2,10 @@
 """pf_flow: what a flow may do it does, and no more; in order, and nothing gets lost."""
 
 import os
+import re
 import signal
 import socket
+import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -116,11 +118,26 @@ def test_a_connection_gets_its_rate(kind: str) -> None:
     assert 7_400_000 < rate < 8_000_000, rate
 
 
+BY_HARDWARE = (
+    "table inet mac { chain in { type filter hook input priority 0;"
+    " ether saddr 02:00:00:00:01:02 meta l4proto udp counter; }; }"
+)
+
+
+def counted_by_rule() -> int:
+    """Packets that had the other machine's Ethernet header behind pf_flow's hook."""
+    listing = ["nft", "list", "table", "inet", "mac"]
+    told = subprocess.run(listing, capture_output=True, text=True, check=True).stdout
+    (found,) = re.findall(r"counter packets (\d+)", told)
+    return int(found)
+
+
 @mark.parametrize("tracked", [False, True])
 @mark.parametrize("kind", ["v4", "v6"])
 @inside(modules=FLOW)
 def test_a_super_packet_goes_packet_by_packet(kind: str, tracked: bool) -> None:
-    """Each when it has its tokens, and as it was; but a new connection is not shared."""
+    """Each when it has its tokens, and as it was, its Ethernet header included; but a new
+    connection is not shared."""
     peer, number = Peer(), 20
     v6 = kind == "v6"
     own = peer.ours6 if v6 else peer.ours4
@@ -129,6 +146,7 @@ def test_a_super_packet_goes_packet_by_packet(kind: str, tracked: bool) -> None:
     size = 500 - IP_UDP - 20 * v6
     if tracked:
         nft(TRACKED)
+    nft(BY_HARDWARE)
     sender.setsockopt(socket.IPPROTO_UDP, UDP_SEGMENT, size)
     data = [datagram(n, size) for n in range(number)]
     with flows(f"a dst={own} dport={port_of(receiver)} rate=80k burst=1000 queue=64k"):
@@ -149,6 +167,7 @@ def test_a_super_packet_goes_packet_by_packet(kind: str, tracked: bool) -> None:
         found = flow("a")
         assert (found["deferred"], found["deferred_bytes"]) == (number, number * 500)
         assert found["direct"] == found["full"] == 0
+    assert counted_by_rule() == number + tracked
     with flows(f"a dport={port_of(receiver)} rate=80k burst=500 queue=5000"):
         sender.sendto(b"".join(data), to)
         assert flow("a")["full"] == 10
