@@ -186,13 +186,15 @@ void pflow_sock_window(struct pflow_sock *entry, unsigned int packets);
  *
  * Several CPUs may count at once and lose a few; see struct pflow_sock.
  *
- * Context: RCU read side, the packet path.
+ * Context: RCU read side, the packet path. Return: whether they are the first of a window.
  */
-static inline void pflow_sock_arrival(struct pflow_sock *entry, unsigned int packets)
+static inline bool pflow_sock_arrival(struct pflow_sock *entry, unsigned int packets)
 {
 	WRITE_ONCE(entry->arrived, READ_ONCE(entry->arrived) + packets);
-	if (unlikely((u32)jiffies - READ_ONCE(entry->window_start) >= PFLOW_WINDOW))
-		pflow_sock_window(entry, packets);
+	if (likely((u32)jiffies - READ_ONCE(entry->window_start) < PFLOW_WINDOW))
+		return false;
+	pflow_sock_window(entry, packets);
+	return true;
 }
 
 #endif

@@ -55,6 +55,7 @@
  * @random: for the coin
  * @victims: receivers that run here and lose packets
  * @levels: by level
+ * @crowds: sockets that this CPU sheds, by pflow_sock.user
  */
 struct control {
 	u32 cut;
@@ -73,6 +74,7 @@ struct control {
 	u32 random;
 	struct victim victims[VICTIMS];
 	struct level levels[PFLOW_LEVELS];
+	struct pflow_crowd crowds[U8_MAX + 1];
 };
 
 static struct control __percpu *controls;
@@ -132,7 +134,28 @@ static u32 control_keep_share(const struct control *control, const struct pflow_
 		return PFLOW_ONE;
 	return pflow_keep(pflow_cut_share(cut, level), READ_ONCE(entry->rate),
 			  READ_ONCE(control->levels[level].top_rate),
-			  READ_ONCE(control->levels[level].floor));
+			  READ_ONCE(control->levels[level].floor),
+			  this_cpu_ptr(controls)->crowds[entry->user].sockets);
+}
+
+static bool control_sheds(const struct control *control, u16 level)
+{
+	return level <= cut_read(&control->cut).level;
+}
+
+/**
+ * filter_control_note_socket() - count a socket once in a while, if it is shed
+ * @entry: of it
+ * @level: its receiver's
+ */
+static noinline void filter_control_note_socket(const struct pflow_sock *entry, u16 level)
+{
+	struct control *here = this_cpu_ptr(controls);
+
+	if (control_sheds(here, level) ||
+	    control_sheds(per_cpu_ptr(controls, entry_run_cpu(entry)), level))
+		pflow_crowd_note(&here->crowds[entry->user], jiffies_to_msecs(jiffies),
+				 jiffies_to_msecs(PFLOW_WINDOW), READ_ONCE(entry->rate));
 }
 
 /* Heads with this probability; of so cheap a generator only the high bits are random. */

@@ -36,7 +36,7 @@ static void harm_note_shed(const struct level *levels, const struct order *order
 		const struct level *level = &levels[order->level[i]];
 		u32 rate = READ_ONCE(level->top_rate);
 		u32 keep = pflow_keep(pflow_cut_share(cut, order->level[i]), rate, rate,
-				      READ_ONCE(level->floor));
+				      READ_ONCE(level->floor), 1);
 
 		harm_note_lack(order->level[i], PFLOW_ONE - keep);
 	}

@@ -169,8 +169,9 @@ static enum filter_outcome filter_judge(struct filter_packet *packet)
 	enum filter_outcome outcome;
 	u16 level;
 
-	if (likely(!packet->ranked))
-		pflow_sock_arrival(entry, packet->packets);
+	if (likely(!packet->ranked) && unlikely(pflow_sock_arrival(entry, packet->packets)) &&
+	    !packet->loopback)
+		filter_control_note_socket(entry, filter_level(entry));
 	if (!this_cpu_read(pflow_load.pressed)) {
 		if (packet->sk)
 			entry_note_drops(entry, packet->full);

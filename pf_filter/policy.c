@@ -6,6 +6,7 @@
 #define STOOD_DRAIN	8		/* what it stood counts for so many times as long */
 #define WORTH		8		/* one in so many: about what looking costs, in drops */
 #define PFLOW_FLOOR_MOST	1000000u
+#define CROWD_MS	256u		/* longer than most receivers' packets are apart */
 #define FEW		256		/* packets that cost nothing to speak of */
 #define STANDS		(PFLOW_ONE / 8 * 7)	/* the CPU was busy all the time, or nearly so */
 #define BELIEVED_US	(60 * SECOND_US)	/* what the last step does is asked anew then */
@@ -304,24 +305,58 @@ u32 pflow_floor(u32 floor, u32 percent, u32 weight, u32 weights, u32 packet_ns)
  * @rate: what the receiver is sent, packets/s
  * @top_rate: what the busiest receiver of its level is sent, packets/s
  * @floor: of its level, packets/s, from pflow_floor()
+ * @sockets: of its user that are shed beside it, itself included, from pflow_crowd_note()
  *
  * Within a level the water falls from the top: the busiest receiver is cut by
  * @share, and whoever is sent less than what that leaves it is not cut at all. It is rounded
  * up: in a great flood a floor is a smaller part than can be told.
  *
+ * One user can open thousands of sockets. All that are shed keep no more than %PFLOW_FLOORS floors
+ * together.
+ *
  * Context: any. Return: 0..65536.
  */
-u32 pflow_keep(u32 share, u32 rate, u32 top_rate, u32 floor)
+u32 pflow_keep(u32 share, u32 rate, u32 top_rate, u32 floor, u32 sockets)
 {
-	u64 allowed = ((u64)top_rate * (PFLOW_ONE - min_u32(share, PFLOW_ONE))) / PFLOW_ONE;
+	u64 allowed = (u64)top_rate * (PFLOW_ONE - min_u32(share, PFLOW_ONE));
+	u64 least = (u64)floor * PFLOW_ONE;
 
 	if (!share)
 		return PFLOW_ONE;
-	if (allowed < floor)
-		allowed = floor;
-	if (rate <= allowed)
+	if (sockets > PFLOW_FLOORS)
+		least = div_u64(least * PFLOW_FLOORS, sockets);
+	if (allowed < least)
+		allowed = least;
+	if ((u64)rate * PFLOW_ONE <= allowed)
 		return PFLOW_ONE;
-	return div_u64(allowed * PFLOW_ONE + rate - 1, rate);
+	return div_u64(allowed + rate - 1, rate);
+}
+
+/**
+ * pflow_crowd_note() - count a socket that is sent packets which may be shed
+ * @crowd: of its user
+ * @now_ms: any clock, ms
+ * @lasted_ms: how long its packets were counted before they told their rate, at least
+ * @rate: that it is sent, packets/s
+ *
+ * It is called with the first packet after that time. Where packets are further apart, that is what
+ * they are apart.
+ *
+ * Context: any.
+ */
+void pflow_crowd_note(struct pflow_crowd *crowd, u32 now_ms, u32 lasted_ms, u32 rate)
+{
+	u32 window = now_ms / CROWD_MS, apart_ms = rate ? 1000 / rate : CROWD_MS;
+	u32 most_ms;
+
+	if (window != crowd->window) {
+		crowd->before_ms = window == crowd->window + 1 ? crowd->now_ms : 0;
+		crowd->now_ms = 0;
+		crowd->window = window;
+	}
+	crowd->now_ms += min_u32(apart_ms > lasted_ms ? apart_ms : lasted_ms, CROWD_MS);
+	most_ms = crowd->now_ms > crowd->before_ms ? crowd->now_ms : crowd->before_ms;
+	crowd->sockets = (most_ms + CROWD_MS - 1) / CROWD_MS;
 }
 
 /* The window of a receiver of this rate. */

@@ -19,6 +19,7 @@
 
 #define PFLOW_LOSS_WINDOW_US	50000u		/* losses are counted over so long, or longer */
 #define PFLOW_KEPT_FROM		(PFLOW_ONE / 16)	/* who waits less does not want for CPU */
+#define PFLOW_FLOORS		16u	/* one for each peer of a program that has a few */
 #define PFLOW_AWAKE		(PFLOW_ONE / 3)	/* who is awake for less is slow by itself */
 
 /* What became of a packet that was looked at; indexes the counters. */
@@ -50,6 +51,22 @@ enum filter_outcome {
 struct pflow_cut {
 	u16 level;
 	u16 share;
+};
+
+/**
+ * struct pflow_crowd - how many sockets of a user are sent packets that may be shed
+ * @window: number of the present window, in which they are counted
+ * @now_ms: what they add to it so far, by their time: one adds as much as the window lasts
+ * @before_ms: what they added to the window before
+ * @sockets: how many they are
+ *
+ * All zero is none.
+ */
+struct pflow_crowd {
+	u32 window;
+	u32 now_ms;
+	u32 before_ms;
+	u32 sockets;
 };
 
 /**
@@ -135,7 +152,8 @@ u32 pflow_queue_step(struct pflow_queue *queue, const struct pflow_queue_tick *t
 bool pflow_looked_in_vain(enum filter_outcome outcome);
 bool pflow_worth(u64 dropped, u64 passed);
 u32 pflow_floor(u32 floor, u32 percent, u32 weight, u32 weights, u32 packet_ns);
-u32 pflow_keep(u32 share, u32 rate, u32 top_rate, u32 floor);
+u32 pflow_keep(u32 share, u32 rate, u32 top_rate, u32 floor, u32 sockets);
+void pflow_crowd_note(struct pflow_crowd *crowd, u32 now_ms, u32 lasted_ms, u32 rate);
 u32 pflow_losses_step(struct pflow_losses *losses, u32 arrived, u32 lost, u32 rate,
 		      u32 elapsed_us);
 bool pflow_kept_from_running(bool kept, u32 awake, u32 wait, bool shedding);

@@ -199,7 +199,8 @@ def library() -> ctypes.CDLL:
     for name in ("stood_long", "worth", "fills", "kept_from_running", "looked_in_vain"):
         getattr(built, f"pflow_{name}").restype = ctypes.c_bool
     built.pflow_cut_at.restype = _Cut
-    for name in ("pflow_trial_step", "pflow_trial_pause", "pflow_service_step"):
+    for name in ("trial_step", "trial_pause", "service_step", "crowd_note"):
+        name = f"pflow_{name}"
         getattr(built, name).restype = None
     for name in ("pflow_elect_most", "pflow_boost_levels", "pflow_place"):
         getattr(built, name).restype = ctypes.c_uint
@@ -300,9 +301,18 @@ def worth(dropped: int, passed: int) -> bool:
     return bool(library().pflow_worth(ctypes.c_uint64(dropped), ctypes.c_uint64(passed)))
 
 
-def keep(share: int, rate: int, top_rate: int, floor: int) -> int:
-    words = (ctypes.c_uint32(word) for word in (share, rate, top_rate, floor))
+def keep(share: int, rate: int, top_rate: int, floor: int, sockets: int = 1) -> int:
+    words = (ctypes.c_uint32(word) for word in (share, rate, top_rate, floor, sockets))
     return int(library().pflow_keep(*words))
+
+
+class Crowd(ctypes.Structure):
+    _fields_ = tuple(
+        (name, ctypes.c_uint32) for name in ("window", "now_ms", "before_ms", "sockets")
+    )
+
+    def note(self, now_ms: int, lasted_ms: int, rate: int) -> None:
+        library().pflow_crowd_note(ctypes.byref(self), *_words(now_ms, lasted_ms, rate))
 
 
 def floor_of(floor: int, percent: int, weight: int, weights: int, packet_ns: int) -> int:

@@ -3,6 +3,7 @@
 
 import math
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from unit.policy import (
@@ -14,6 +15,7 @@ from unit.policy import (
     OUTCOMES,
     RANKS,
     RT,
+    Crowd,
     Cut,
     cut_at,
     cut_most,
@@ -140,6 +142,57 @@ def test_the_floor_is_held_in_the_greatest_flood() -> None:
     assert keep(ONE, 10_000_000, 10_000_000, 100) > 0
     assert keep(ONE, 70_000, 70_000, 1) > 0
     assert keep(ONE, 10_000_000, 10_000_000, 0) == 0
+
+
+FLOORS = 16
+
+
+@given(st.integers(1, 100_000), rates, st.integers(0, 1_000_000))
+def test_many_sockets_keep_a_few_floors_together(sockets: int, rate: int, floor: int) -> None:
+    kept = keep(ONE, rate, rate, floor, sockets)
+    if sockets <= FLOORS:
+        assert kept == keep(ONE, rate, rate, floor)
+    else:
+        # The coin's grain is one in ONE packets.
+        assert sockets * rate * kept <= FLOORS * floor * ONE + sockets * rate
+    if floor:
+        assert kept > 0
+
+
+def counted(sockets: int, rate: int, seconds: float, lasted_ms: int = 20) -> list[int]:
+    """How many they are taken to be, at the end of each second, each sent a packet in turn."""
+    crowd, found = Crowd(), []
+    apart = max(1000 / rate, lasted_ms)
+    events = sorted(
+        (sock * apart / sockets + turn * apart)
+        for sock in range(sockets)
+        for turn in range(int(seconds * 1000 / apart))
+    )
+    second = 1
+    for at in events:
+        if at >= second * 1000:
+            found.append(crowd.sockets)
+            second += 1
+        crowd.note(int(at), lasted_ms, rate)
+    return [*found, crowd.sockets]
+
+
+@pytest.mark.parametrize("sockets", [1, 10, 100, 3000])
+@pytest.mark.parametrize("rate", [5, 40, 100, 5000])
+def test_a_users_sockets_are_counted_by_their_time(sockets: int, rate: int) -> None:
+    for found in counted(sockets, rate, 3):
+        assert sockets * 0.8 - 1 <= found <= sockets * 1.3 + 2
+
+
+def test_sockets_that_are_sent_nothing_any_more_are_forgotten() -> None:
+    crowd = Crowd()
+    for _ in range(1000):
+        crowd.note(10_000, 20, 1)
+    assert crowd.sockets == 1000
+    crowd.note(10_300, 20, 1)
+    assert crowd.sockets == 1000
+    crowd.note(10_600, 20, 1)
+    assert crowd.sockets == 1
 
 
 @given(st.integers(1, ONE), rates, rates, rates)

@@ -1,0 +1,99 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""The floor is each socket's, but one user's sockets keep no more than a few floors together."""
+
+import os
+import select
+import socket
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+
+from inside import inside, mark
+from inside.net import SMALL, Peer, drain, udp
+from inside.scheduling import attending, running, spin
+from inside.suite import begin, dropped, entry, passed, setting
+
+pytestmark = mark.oldest
+
+USER, ANOTHER = 1000, 1001
+CROWD, PPS, FLOOR = 100, 40, 10  # PPS is what each socket is sent
+SECONDS = 30
+
+
+def made_by(user: int, address: str, number: int) -> list[socket.socket]:
+    """Sockets are the user's who makes them, whoever receives."""
+    os.seteuid(user)
+    try:
+        return [udp(address) for _ in range(number)]
+    finally:
+        os.seteuid(0)
+
+
+def works_on_each(socks: list[socket.socket]) -> None:
+    os.nice(10)
+    poll = select.epoll()
+    by_number = {sock.fileno(): sock for sock in socks}
+    for number in by_number:
+        poll.register(number, select.EPOLLIN)
+    while True:
+        for number, _ in poll.poll():
+            by_number[number].recv(2000)
+            spin(0.001)
+
+
+def works(sock: socket.socket) -> None:
+    """Takes all that is there, and then works for a while."""
+    while True:
+        drain(sock)
+        spin(0.005)
+
+
+def sends(peer: Peer, socks: list[socket.socket], pps: int) -> Callable[[], None]:
+    """So many a second to each, from nobody who is kept from it."""
+    out, to = peer.udp(), [sock.getsockname() for sock in socks]
+
+    def send() -> None:
+        os.nice(-20)
+        due = time.monotonic()
+        while True:
+            for address in to:
+                out.sendto(b"x" * 200, address)
+            due += 1 / pps
+            time.sleep(max(0.0, due - time.monotonic()))
+
+    return send
+
+
+def shed(sock: socket.socket) -> int:
+    row = entry(sock)
+    return int(row["early_harm"]) + int(row["early_overload"])
+
+
+@inside(timeout=150)
+def test_many_sockets_of_a_user_keep_a_few_floors_together() -> None:
+    """Beside a more important receiver that they harm. An equal of another user keeps his."""
+    peer = Peer()
+    high = udp(peer.ours4, rcvbuf=SMALL)
+    crowd = made_by(USER, peer.ours4, CROWD)
+    (other,) = made_by(ANOTHER, peer.ours4, 1)
+    shares, began = [], time.monotonic()
+    with setting("filter/floor", str(FLOOR), "100"), attending(), ExitStack() as stack:
+        for action in (
+            lambda: works(high),
+            lambda: works_on_each(crowd),
+            lambda: works_on_each([other]),
+            sends(peer, [high] * 20, 25),
+            sends(peer, [*crowd, other], PPS),
+        ):
+            stack.enter_context(running(action))
+        time.sleep(2)
+        lost, began = shed(other), time.monotonic()
+        for _ in range(SECONDS):
+            begin()
+            time.sleep(1)
+            gone = dropped()["harm"] + dropped()["overload"]
+            shares.append(gone / max(gone + passed()["judged"], 1))
+        kept = PPS - (shed(other) - lost) / (time.monotonic() - began)
+    # With a floor for each of them it would be no more, however little the harmed one is sent.
+    assert max(shares) > 1 - FLOOR / PPS / 2, (shares, kept)
+    assert kept > 0.7 * FLOOR, (shares, kept)
