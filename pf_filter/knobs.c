@@ -27,7 +27,7 @@ struct pflow_knob filter_knobs[FILTER_KNOBS] = {
 		.name = "floor", .unit = "packets/s",
 		.max = 1000000, .fallback = 100, .value = 100,
 		.help =
-		"what each socket keeps however unimportant its receiver is; 0 lets it starve",
+		"what each socket keeps however unimportant its receiver is, and a user's sockets together no more than 16 times as many; 0 lets it starve",
 	},
 	[FILTER_KNOB_FLOOR_SHARE] = {
 		.name = "floor_share", .unit = "percent",

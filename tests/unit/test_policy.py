@@ -193,6 +193,10 @@ def test_sockets_that_are_sent_nothing_any_more_are_forgotten() -> None:
     assert crowd.sockets == 1000
     crowd.note(10_600, 20, 1)
     assert crowd.sockets == 1
+    for _ in range(1000):
+        crowd.note(11_000, 20, 1)
+    crowd.note(20_000, 20, 1)
+    assert crowd.sockets == 1
 
 
 @given(st.integers(1, ONE), rates, rates, rates)
