@@ -186,7 +186,8 @@ void pflow_sock_window(struct pflow_sock *entry, unsigned int packets);
  *
  * Several CPUs may count at once and lose a few; see struct pflow_sock.
  *
- * Context: RCU read side, the packet path. Return: whether they are the first of a window.
+ * Context: RCU read side, the packet path. Return: whether they are the first of a window, or
+ * another CPU has found that, too, just now.
  */
 static inline bool pflow_sock_arrival(struct pflow_sock *entry, unsigned int packets)
 {

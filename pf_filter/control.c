@@ -55,7 +55,8 @@
  * @random: for the coin
  * @victims: receivers that run here and lose packets
  * @levels: by level
- * @crowds: sockets that this CPU sheds, by pflow_sock.user
+ * @crowds: sockets that are shed and whose receivers run here, by pflow_sock.user. Of several CPUs
+ *	that count at once some counts are lost
  */
 struct control {
 	u32 cut;
@@ -125,8 +126,8 @@ static void filter_control_note_harm(struct pflow_sock *entry, u16 level, unsign
 	victims_enter(per_cpu_ptr(controls, entry_run_cpu(entry))->victims, entry, level, packets);
 }
 
-static u32 control_keep_share(const struct control *control, const struct pflow_sock *entry,
-			      u16 level)
+static u32 control_keep_share(const struct control *control, const struct control *home,
+			      const struct pflow_sock *entry, u16 level)
 {
 	struct pflow_cut cut = cut_read(&control->cut);
 
@@ -135,12 +136,12 @@ static u32 control_keep_share(const struct control *control, const struct pflow_
 	return pflow_keep(pflow_cut_share(cut, level), READ_ONCE(entry->rate),
 			  READ_ONCE(control->levels[level].top_rate),
 			  READ_ONCE(control->levels[level].floor),
-			  this_cpu_ptr(controls)->crowds[entry->user].sockets);
+			  READ_ONCE(home->crowds[entry->user].sockets));
 }
 
 static bool control_sheds(const struct control *control, u16 level)
 {
-	return level <= cut_read(&control->cut).level;
+	return pflow_cut_share(cut_read(&control->cut), level);
 }
 
 /**
@@ -150,12 +151,12 @@ static bool control_sheds(const struct control *control, u16 level)
  */
 static noinline void filter_control_note_socket(const struct pflow_sock *entry, u16 level)
 {
-	struct control *here = this_cpu_ptr(controls);
+	struct control *home = per_cpu_ptr(controls, entry_run_cpu(entry));
 
-	if (control_sheds(here, level) ||
-	    control_sheds(per_cpu_ptr(controls, entry_run_cpu(entry)), level))
-		pflow_crowd_note(&here->crowds[entry->user], jiffies_to_msecs(jiffies),
-				 jiffies_to_msecs(PFLOW_WINDOW), READ_ONCE(entry->rate));
+	if (control_sheds(this_cpu_ptr(controls), level) || control_sheds(home, level))
+		data_race(pflow_crowd_note(&home->crowds[entry->user], jiffies_to_msecs(jiffies),
+					   jiffies_to_msecs(PFLOW_WINDOW),
+					   READ_ONCE(entry->rate)));
 }
 
 /* Heads with this probability; of so cheap a generator only the high bits are random. */
@@ -191,9 +192,9 @@ static enum filter_outcome filter_control_judge(const struct pflow_sock *entry, 
 	if (unlikely(!data_race(timer_pending(&tick))))
 		mod_timer(&tick, jiffies + TICK_SOON);
 
-	keep = control_keep_share(here, entry, level);
+	keep = control_keep_share(here, there, entry, level);
 	if (there != here) {
-		keep_there = control_keep_share(there, entry, level);
+		keep_there = control_keep_share(there, there, entry, level);
 		if (keep_there < keep)
 			keep = keep_there;
 		else

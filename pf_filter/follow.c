@@ -7,12 +7,15 @@
  * destination have begun one, such a packet follows it, unless a socket may be connected to its
  * source.
  *
+ * What a bridge hands on by itself, with a translated address, is left to who receives it.
+ *
  * Every %CONFIRM_EVERY another packet is traced. Where it arrives, the trail leads from then on.
  * The trail ends %TRAIL_LASTS after the last traced packet that arrived. A packet that a later
  * filter drops is not received, so it confirms no trail.
  *
  * Context: softirq, RCU read side.
  */
+#include <linux/netfilter_bridge.h>
 #include <net/ip6_route.h>
 #include <net/ip_fib.h>
 #include <net/nexthop.h>
@@ -80,6 +83,26 @@ static int packet_way_out6(const struct filter_packet *packet)
 }
 #endif
 
+static int packet_way_out(const struct filter_packet *packet)
+{
+	return packet->v4 ? packet_way_out4(packet) : packet_way_out6(packet);
+}
+
+/*
+ * What a bridge shows to IP's hooks, and would be routed back by that bridge, does not come to IP:
+ * the bridge hands it on. So it is with a translated address of another of its ports.
+ */
+static bool packet_stays_bridged(const struct filter_packet *packet)
+{
+	const struct sk_buff *skb = packet->skb;
+	int way;
+
+	if (likely(!nf_bridge_info_exists(skb)))
+		return false;
+	way = packet_way_out(packet);
+	return !way || way == skb->dev->ifindex;
+}
+
 static void trail_trace(struct trail *trail, const struct filter_packet *packet)
 {
 	struct tag *tag = trail_tag_at(trail, packet->skb);
@@ -106,7 +129,7 @@ static enum filter_outcome trail_follow(struct trail *trail, struct filter_packe
 	}
 	if (!pflow_within(trail->traced, CONFIRM_EVERY)) {
 		trail->traced = jiffies;
-		trail->oif = packet->v4 ? packet_way_out4(packet) : packet_way_out6(packet);
+		trail->oif = packet_way_out(packet);
 		if (!trail->oif) {
 			trail->home = NULL;
 			return FILTER_PASS_FORWARDED;
@@ -152,7 +175,8 @@ static enum filter_outcome filter_follow(struct filter_packet *packet)
 	enum filter_outcome outcome;
 	struct trail *trail;
 
-	if (IS_ENABLED(CONFIG_PREEMPT_RT) || packet->loopback || packet_hops(packet) <= 1)
+	if (IS_ENABLED(CONFIG_PREEMPT_RT) || packet->loopback || packet_hops(packet) <= 1 ||
+	    packet_stays_bridged(packet))
 		return FILTER_PASS_FORWARDED;
 	trail = trail_find_or_take(packet);
 	if (!trail || !spin_trylock(&trail->lock))

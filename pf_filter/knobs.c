@@ -27,13 +27,13 @@ struct pflow_knob filter_knobs[FILTER_KNOBS] = {
 		.name = "floor", .unit = "packets/s",
 		.max = 1000000, .fallback = 100, .value = 100,
 		.help =
-		"what each socket keeps however unimportant its receiver is, and a user's sockets together no more than 16 times as many; 0 lets it starve",
+		"what each socket keeps however unimportant its receiver is; more than 16 sockets of a user share 16 floors; 0 lets them starve",
 	},
 	[FILTER_KNOB_FLOOR_SHARE] = {
 		.name = "floor_share", .unit = "percent",
 		.max = 100, .fallback = 0, .value = 0,
 		.help =
-		"each socket keeps at least this part of the CPU share that the nice level of its receiver gives it among all receivers there; 0 leaves it at floor",
+		"this part of the CPU share that the nice level of its receiver gives it among all receivers there is a socket's floor, where that is higher; 0 leaves it at floor",
 	},
 	[FILTER_KNOB_EXEMPT] = {
 		.name = "exempt", .unit = "ports, e.g. 68,5060-5069,from:53; or none",

@@ -15,9 +15,10 @@
  *    gets the very buffer. So a port confirms a trail only if the bridge has found the address
  *    there.
  *
- * What the host judged is not judged in the container again: what comes by the trail's device, from
- * the hardware address that traced packets come from. So what a neighbour sends over the bridge
- * that they share is judged in the container. So is what the container sends itself.
+ * What the host judged is not judged in the container again. It is known by the trail's device, and
+ * by the hardware address that traced packets come from. So what a neighbour sends over the bridge
+ * that they share is judged in the container. So is what the container sends itself. What the
+ * host's own programs send looks like what it judged, and is judged nowhere.
  *
  * Context: softirq, RCU read side.
  */
@@ -56,10 +57,9 @@ static bool trail_sends(const struct trail *trail, const struct filter_packet *p
 	const struct sk_buff *skb = packet->skb;
 
 	lockdep_assert_held(&trail->lock);
-	if (packet->loopback)
+	if (trail->iif != packet->iif || trail->ethernet != packet_has_ethernet(skb))
 		return false;
-	return !trail->ethernet || !packet_has_ethernet(skb) ||
-	       ether_addr_equal(trail->sender, eth_hdr(skb)->h_source);
+	return !trail->ethernet || ether_addr_equal(trail->sender, eth_hdr(skb)->h_source);
 }
 
 static noinline enum meeting trail_meet(const struct filter_packet *packet)

@@ -342,9 +342,9 @@ u32 pflow_keep(u32 share, u32 rate, u32 top_rate, u32 floor, u32 sockets)
  * It is called with the first packet after that time. Where packets are further apart, that is what
  * they are apart.
  *
- * Context: any.
+ * Context: any. Return: how many sockets they are.
  */
-void pflow_crowd_note(struct pflow_crowd *crowd, u32 now_ms, u32 lasted_ms, u32 rate)
+u32 pflow_crowd_note(struct pflow_crowd *crowd, u32 now_ms, u32 lasted_ms, u32 rate)
 {
 	u32 window = now_ms / CROWD_MS, apart_ms = rate ? 1000 / rate : CROWD_MS;
 	u32 most_ms;
@@ -357,6 +357,7 @@ void pflow_crowd_note(struct pflow_crowd *crowd, u32 now_ms, u32 lasted_ms, u32 
 	crowd->now_ms += min_u32(apart_ms > lasted_ms ? apart_ms : lasted_ms, CROWD_MS);
 	most_ms = crowd->now_ms > crowd->before_ms ? crowd->now_ms : crowd->before_ms;
 	crowd->sockets = (most_ms + CROWD_MS - 1) / CROWD_MS;
+	return crowd->sockets;
 }
 
 /* The window of a receiver of this rate. */

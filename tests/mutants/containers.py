@@ -65,10 +65,11 @@ MUTANTS = [
         STRANGERS + "test_what_does_not_come_by_the_host_is_judged_in_the_container",
     ),
     Mutant(
-        "the loopback's packets taken for the host's",
+        "what comes by another device taken for the host's",
         "pf_filter/meet.c",
-        "if (packet->loopback)\n\t\treturn false;\n\treturn !trail",
-        "return packet->loopback || !trail",
+        "if (trail->iif != packet->iif || trail->ethernet != packet_has_ethernet(skb))\n"
+        "\t\treturn false;\n\treturn !trail->ethernet ||",
+        "return !packet_has_ethernet(skb) || packet->loopback ||",
         STRANGERS + "test_what_does_not_come_by_the_host_is_judged_in_the_container",
     ),
     Mutant(

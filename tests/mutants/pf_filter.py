@@ -393,15 +393,16 @@ MUTANTS = [
     Mutant(
         "a user's sockets are not counted",
         "pf_filter/control.c",
-        "this_cpu_ptr(controls)->crowds[entry->user].sockets",
+        "READ_ONCE(home->crowds[entry->user].sockets)",
         "1",
         "vm/test_floor_crowd.py::test_many_sockets_of_a_user_keep_a_few_floors_together",
     ),
     Mutant(
         "all users' sockets are counted together",
         "pf_filter/control.c",
-        "pflow_crowd_note(&here->crowds[entry->user]",
-        "for (int user = 0; user <= U8_MAX; user++)\n\t\t\tpflow_crowd_note(&here->crowds[user]",
+        "data_race(pflow_crowd_note(&home->crowds[entry->user]",
+        "for (int user = 0; user <= U8_MAX; user++)"
+        "\n\t\t\tdata_race(pflow_crowd_note(&home->crowds[user]",
         "vm/test_floor_crowd.py::test_many_sockets_of_a_user_keep_a_few_floors_together",
     ),
     Mutant(

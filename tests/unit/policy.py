@@ -195,12 +195,12 @@ def library() -> ctypes.CDLL:
         getattr(built, name).restype = ctypes.c_uint32
     for name in ("cut_most", "stood_step", "queue_step", "queue_lost_step", "losses_step", "slept"):
         getattr(built, f"pflow_{name}").restype = ctypes.c_uint32
+    built.pflow_crowd_note.restype = ctypes.c_uint32
     built.within.restype = built.ahead.restype = ctypes.c_bool
     for name in ("stood_long", "worth", "fills", "kept_from_running", "looked_in_vain"):
         getattr(built, f"pflow_{name}").restype = ctypes.c_bool
     built.pflow_cut_at.restype = _Cut
-    for name in ("trial_step", "trial_pause", "service_step", "crowd_note"):
-        name = f"pflow_{name}"
+    for name in ("pflow_trial_step", "pflow_trial_pause", "pflow_service_step"):
         getattr(built, name).restype = None
     for name in ("pflow_elect_most", "pflow_boost_levels", "pflow_place"):
         getattr(built, name).restype = ctypes.c_uint
@@ -311,8 +311,9 @@ class Crowd(ctypes.Structure):
         (name, ctypes.c_uint32) for name in ("window", "now_ms", "before_ms", "sockets")
     )
 
-    def note(self, now_ms: int, lasted_ms: int, rate: int) -> None:
-        library().pflow_crowd_note(ctypes.byref(self), *_words(now_ms, lasted_ms, rate))
+    def note(self, now_ms: int, lasted_ms: int, rate: int) -> int:
+        words = _words(now_ms, lasted_ms, rate)
+        return int(library().pflow_crowd_note(ctypes.byref(self), *words))
 
 
 def floor_of(floor: int, percent: int, weight: int, weights: int, packet_ns: int) -> int:

@@ -186,17 +186,11 @@ def test_a_users_sockets_are_counted_by_their_time(sockets: int, rate: int) -> N
 
 def test_sockets_that_are_sent_nothing_any_more_are_forgotten() -> None:
     crowd = Crowd()
-    for _ in range(1000):
-        crowd.note(10_000, 20, 1)
-    assert crowd.sockets == 1000
-    crowd.note(10_300, 20, 1)
-    assert crowd.sockets == 1000
-    crowd.note(10_600, 20, 1)
-    assert crowd.sockets == 1
-    for _ in range(1000):
-        crowd.note(11_000, 20, 1)
-    crowd.note(20_000, 20, 1)
-    assert crowd.sockets == 1
+    assert [crowd.note(10_000, 20, 1) for _ in range(1000)][-1] == 1000
+    assert crowd.note(10_300, 20, 1) == 1000
+    assert crowd.note(10_600, 20, 1) == 1
+    assert [crowd.note(11_000, 20, 1) for _ in range(1000)][-1] == 1000
+    assert crowd.note(20_000, 20, 1) == 1
 
 
 @given(st.integers(1, ONE), rates, rates, rates)

@@ -11,9 +11,33 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from inside import Skip, inside, mark
-from inside.containers import MANY, PACKET, PORT, came, forwarding, learn, socket_in
-from inside.net import SMALL, Peer, drops, ip, nft, pressure, rules_see_bridges
-from inside.suite import begin, dropped, early, passed, wait_for
+from inside.containers import (
+    LARGE,
+    MACS,
+    MANY,
+    PACKET,
+    PORT,
+    Bridged,
+    bridge,
+    came,
+    forwarding,
+    learn,
+    refresh,
+    sending,
+    socket_in,
+)
+from inside.net import (
+    SMALL,
+    Peer,
+    drain,
+    drops,
+    ip,
+    nft,
+    pressure,
+    rules_see_bridges,
+    udp,
+)
+from inside.suite import begin, dropped, early, entry, passed, wait_for
 
 pytestmark = mark.ends
 
@@ -92,11 +116,11 @@ def test_it_comes_by_the_bridge_and_not_by_its_port(to: str) -> None:
     bridged(peer)
     anywhere = "::" if ":" in to else "0.0.0.0"
     with pressure() as pressing, from_beyond(peer, to) as send:
-        full = bound_to("br0", anywhere)
-        assert bound_to(peer.device, anywhere)
+        full, ports = bound_to("br0", anywhere), bound_to(peer.device, anywhere)
         wait_for(lambda: send(1) or drops(full) > 0)
         pressing.raise_()
         lost_early(send, full)
+        assert drops(ports) == 0 == len(drain(ports))
 
 
 @inside()
@@ -142,3 +166,38 @@ def test_what_is_for_a_container_is_judged_by_the_host(translated: bool) -> None
         assert dropped()["socket_full"] == MANY, (dropped(), passed())
         assert came(pod) - arrived < MANY / 10
         assert drops(full) >= MANY
+
+
+@mark.newest
+@inside()
+def test_what_a_bridge_hands_on_translated_is_judged_once() -> None:
+    """Its rules lead from one port to another. Packets from outside have begun a trail there."""
+    forwarding()
+    bridge()
+    rules_see_bridges()
+    peer, pod, neighbour = Peer(), Bridged("p0", MACS[0]), Bridged("p1", MACS[1])
+    ip(f"neighbour replace 10.60.0.2 lladdr {MACS[0]} dev br0\n")
+    with neighbour:
+        ip("address flush dev eth0\naddress add 10.60.0.3/24 dev eth0\n")
+    pod.speak()
+    nft(
+        "table ip nat { chain in { type nat hook prerouting priority dstnat;"
+        f" ip daddr 10.60.0.1 udp dport {PORT} dnat to 10.60.0.2; }}; }}"
+    )
+    full = socket_in(pod, "0.0.0.0")
+    with neighbour:
+        out = udp("10.60.0.3")
+    with pressure() as pressing, sending(peer, "10.60.0.2") as send:
+        learn(send, pod, pressing)
+        full.close()
+        free = socket_in(pod, "10.60.0.2", LARGE)
+        with pod:
+            assert entry(free)
+        refresh(send, pressing)
+        drain(free)
+        begin()
+        for _ in range(MANY):
+            out.sendto(PACKET, ("10.60.0.1", PORT))
+        told = passed()
+        assert len(drain(free)) == MANY
+        assert told["judged"] <= MANY + 5, told
