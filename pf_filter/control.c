@@ -55,8 +55,7 @@
  * @random: for the coin
  * @victims: receivers that run here and lose packets
  * @levels: by level
- * @crowds: sockets that are shed and whose receivers run here, by pflow_sock.user. Of several CPUs
- *	that count at once some counts are lost
+ * @crowds: sockets that are shed and whose receivers run here, by pflow_sock.user
  */
 struct control {
 	u32 cut;
@@ -153,6 +152,7 @@ static noinline void filter_control_note_socket(const struct pflow_sock *entry, 
 {
 	struct control *home = per_cpu_ptr(controls, entry_run_cpu(entry));
 
+	/* Other CPUs may count at the same time: then some counts are lost. */
 	if (control_sheds(this_cpu_ptr(controls), level) || control_sheds(home, level))
 		data_race(pflow_crowd_note(&home->crowds[entry->user], jiffies_to_msecs(jiffies),
 					   jiffies_to_msecs(PFLOW_WINDOW),

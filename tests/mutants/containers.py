@@ -58,6 +58,13 @@ MUTANTS = [
         STRANGERS + "test_who_gets_what_a_bridge_sends_to_all_takes_nothing_over",
     ),
     Mutant(
+        "what a bridge hands on is judged by the host, too",
+        "pf_filter/follow.c",
+        "return !way || way == skb->dev->ifindex;",
+        "return false;",
+        "vm/test_bridge.py::test_what_a_bridge_hands_on_translated_is_judged_once",
+    ),
+    Mutant(
         "a neighbour's packets taken for the host's",
         "pf_filter/meet.c",
         "ether_addr_equal(trail->sender, eth_hdr(skb)->h_source)",
