@@ -260,7 +260,7 @@ MUTANTS = [
     Mutant(
         "no floor",
         "pf_filter/policy.c",
-        "if (allowed < floor)",
+        "if (allowed < least)",
         "if (0)",
         "unit/test_policy.py::test_the_floor_is_held",
     ),
@@ -323,8 +323,8 @@ MUTANTS = [
     Mutant(
         "a floor is nothing in a great flood",
         "pf_filter/policy.c",
-        "return div_u64(allowed * PFLOW_ONE + rate - 1, rate);",
-        "return div_u64(allowed * PFLOW_ONE, rate);",
+        "return div_u64(allowed + rate - 1, rate);",
+        "return div_u64(allowed, rate);",
         POLICY + "test_the_floor_is_held_in_the_greatest_flood",
     ),
     Mutant(
