@@ -186,16 +186,19 @@ void pflow_sock_window(struct pflow_sock *entry, unsigned int packets);
  *
  * Several CPUs may count at once and lose a few; see struct pflow_sock.
  *
- * Context: RCU read side, the packet path. Return: whether they are the first of a window, or
- * another CPU has found that, too, just now.
+ * Context: RCU read side, the packet path. Return: if they are the first of a window, how long the
+ * window before was, in jiffies; else 0. Two CPUs may find that at once.
  */
-static inline bool pflow_sock_arrival(struct pflow_sock *entry, unsigned int packets)
+static inline u32 pflow_sock_arrival(struct pflow_sock *entry, unsigned int packets)
 {
+	u32 lasted;
+
 	WRITE_ONCE(entry->arrived, READ_ONCE(entry->arrived) + packets);
-	if (likely((u32)jiffies - READ_ONCE(entry->window_start) < PFLOW_WINDOW))
-		return false;
+	lasted = (u32)jiffies - READ_ONCE(entry->window_start);
+	if (likely(lasted < PFLOW_WINDOW))
+		return 0;
 	pflow_sock_window(entry, packets);
-	return true;
+	return lasted;
 }
 
 #endif

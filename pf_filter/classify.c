@@ -333,7 +333,7 @@ static enum filter_outcome filter_find_sock(struct filter_packet *packet)
  * A bridge may show a packet to IP's hooks before it has found out where that goes (br_netfilter).
  * What has the hardware address of the bridge, or of the port, goes to this host's IP, which does
  * not show it a second time. So it is judged here, as if it came by the bridge. Anything else may
- * be for others. So may all where programs on the bridge's device come first.
+ * be for others. Where programs on the bridge's device come first, they may take anything.
  */
 static bool packet_may_be_bridged(const struct sk_buff *skb)
 {
@@ -343,6 +343,7 @@ static bool packet_may_be_bridged(const struct sk_buff *skb)
 	return bridge && bridge->in_prerouting &&
 	       (bridge->pkt_otherhost || bridge->orig_proto != BRNF_PROTO_UNCHANGED ||
 		skb_vlan_tag_present(skb) || pflow_ingress_used(skb->dev) ||
+		rcu_access_pointer(skb->dev->xdp_prog) ||
 		rcu_access_pointer(skb->dev->rx_handler));
 #else
 	return false;

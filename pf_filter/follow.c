@@ -89,18 +89,26 @@ static int packet_way_out(const struct filter_packet *packet)
 }
 
 /*
- * What a bridge shows to IP's hooks, and would be routed back by that bridge, does not come to IP:
- * the bridge hands it on. So it is with a translated address of another of its ports.
+ * Does a bridge that shows it to IP's hooks hand it on by itself? The bridge does so if the
+ * destination has just been translated, and the route to the new one leads back to the bridge.
  */
 static bool packet_stays_bridged(const struct filter_packet *packet)
 {
+#if IS_ENABLED(CONFIG_BRIDGE_NETFILTER)
 	const struct sk_buff *skb = packet->skb;
+	const struct nf_bridge_info *bridge = nf_bridge_info_get(skb);
 	int way;
 
-	if (likely(!nf_bridge_info_exists(skb)))
+	if (likely(!bridge) || !bridge->in_prerouting)
+		return false;
+	if (packet->v4 ? bridge->ipv4_daddr == ip_hdr(skb)->daddr :
+			 ipv6_addr_equal(&bridge->ipv6_daddr, &ipv6_hdr(skb)->daddr))
 		return false;
 	way = packet_way_out(packet);
 	return !way || way == skb->dev->ifindex;
+#else
+	return false;
+#endif
 }
 
 static void trail_trace(struct trail *trail, const struct filter_packet *packet)

@@ -39,11 +39,14 @@ static void entry_note_drops(struct pflow_sock *entry, bool dropping)
 }
 
 /* B1 comes first: who is shed anyway needs no look at his socket. */
-static enum filter_outcome packet_judge_rank(const struct filter_packet *packet, u16 level)
+static enum filter_outcome packet_judge_rank(const struct filter_packet *packet, u16 level,
+					     u32 lasted)
 {
 	if (packet->loopback || packet->ranked ||
 	    READ_ONCE(filter_knobs[FILTER_KNOB_SHED].value) == FILTER_SHED_FULL)
 		return FILTER_PASS;
+	if (unlikely(lasted))
+		filter_control_note_socket(packet->entry, level, lasted);
 	return filter_control_judge(packet->entry, level, packet->packets);
 }
 
@@ -167,11 +170,11 @@ static enum filter_outcome filter_judge(struct filter_packet *packet)
 {
 	struct pflow_sock *entry = packet->entry;
 	enum filter_outcome outcome;
+	u32 lasted = 0;
 	u16 level;
 
-	if (likely(!packet->ranked) && unlikely(pflow_sock_arrival(entry, packet->packets)) &&
-	    !packet->loopback)
-		filter_control_note_socket(entry, filter_level(entry));
+	if (likely(!packet->ranked))
+		lasted = pflow_sock_arrival(entry, packet->packets);
 	if (!this_cpu_read(pflow_load.pressed)) {
 		if (packet->sk)
 			entry_note_drops(entry, packet->full);
@@ -181,7 +184,7 @@ static enum filter_outcome filter_judge(struct filter_packet *packet)
 		return FILTER_PASS_EXEMPT;
 
 	level = filter_level(entry);
-	outcome = packet_judge_rank(packet, level);
+	outcome = packet_judge_rank(packet, level, lasted);
 	if (outcome != FILTER_PASS)
 		return outcome;
 	/* What a super-packet takes is not known beforehand. */

@@ -33,7 +33,7 @@ struct pflow_knob filter_knobs[FILTER_KNOBS] = {
 		.name = "floor_share", .unit = "percent",
 		.max = 100, .fallback = 0, .value = 0,
 		.help =
-		"this part of the CPU share that the nice level of its receiver gives it among all receivers there is a socket's floor, where that is higher; 0 leaves it at floor",
+		"a socket's floor is this part of the CPU share that its receiver's nice level gives it among all receivers there, if that is higher; 0 leaves it at floor",
 	},
 	[FILTER_KNOB_EXEMPT] = {
 		.name = "exempt", .unit = "ports, e.g. 68,5060-5069,from:53; or none",

@@ -18,7 +18,7 @@
  * What the host judged is not judged in the container again. It is known by the trail's device, and
  * by the hardware address that traced packets come from. So what a neighbour sends over the bridge
  * that they share is judged in the container. So is what the container sends itself. What the
- * host's own programs send looks like what it judged, and is judged nowhere.
+ * host's own programs send, and what it forwards unjudged, looks the same. It is judged nowhere.
  *
  * Context: softirq, RCU read side.
  */

@@ -336,25 +336,20 @@ u32 pflow_keep(u32 share, u32 rate, u32 top_rate, u32 floor, u32 sockets)
  * pflow_crowd_note() - count a socket that is sent packets which may be shed
  * @crowd: of its user
  * @now_ms: any clock, ms
- * @lasted_ms: how long its packets were counted before they told their rate, at least
- * @rate: that it is sent, packets/s
- *
- * It is called with the first packet after that time. Where packets are further apart, that is what
- * they are apart.
+ * @lasted_ms: since it was counted last
  *
  * Context: any. Return: how many sockets they are.
  */
-u32 pflow_crowd_note(struct pflow_crowd *crowd, u32 now_ms, u32 lasted_ms, u32 rate)
+u32 pflow_crowd_note(struct pflow_crowd *crowd, u32 now_ms, u32 lasted_ms)
 {
-	u32 window = now_ms / CROWD_MS, apart_ms = rate ? 1000 / rate : CROWD_MS;
-	u32 most_ms;
+	u32 window = now_ms / CROWD_MS, most_ms;
 
 	if (window != crowd->window) {
 		crowd->before_ms = window == crowd->window + 1 ? crowd->now_ms : 0;
 		crowd->now_ms = 0;
 		crowd->window = window;
 	}
-	crowd->now_ms += min_u32(apart_ms > lasted_ms ? apart_ms : lasted_ms, CROWD_MS);
+	crowd->now_ms += min_u32(lasted_ms, CROWD_MS);
 	most_ms = crowd->now_ms > crowd->before_ms ? crowd->now_ms : crowd->before_ms;
 	crowd->sockets = (most_ms + CROWD_MS - 1) / CROWD_MS;
 	return crowd->sockets;

@@ -62,7 +62,14 @@ MUTANTS = [
         "pf_filter/follow.c",
         "return !way || way == skb->dev->ifindex;",
         "return false;",
-        "vm/test_bridge.py::test_what_a_bridge_hands_on_translated_is_judged_once",
+        "vm/test_bridge.py::test_what_comes_from_the_bridge_and_goes_back_to_it_is_judged_once",
+    ),
+    Mutant(
+        "what IP routes back to the bridge is judged nowhere",
+        "pf_filter/follow.c",
+        "if (packet->v4 ? bridge->ipv4_daddr == ip_hdr(skb)->daddr :",
+        "if (packet->v4 ? false :",
+        "vm/test_bridge.py::test_what_comes_from_the_bridge_and_goes_back_to_it_is_judged_once",
     ),
     Mutant(
         "a neighbour's packets taken for the host's",

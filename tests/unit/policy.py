@@ -311,8 +311,8 @@ class Crowd(ctypes.Structure):
         (name, ctypes.c_uint32) for name in ("window", "now_ms", "before_ms", "sockets")
     )
 
-    def note(self, now_ms: int, lasted_ms: int, rate: int) -> int:
-        words = _words(now_ms, lasted_ms, rate)
+    def note(self, now_ms: int, lasted_ms: int) -> int:
+        words = _words(now_ms, lasted_ms)
         return int(library().pflow_crowd_note(ctypes.byref(self), *words))
 
 
