@@ -154,10 +154,11 @@ static noinline void filter_control_note_socket(const struct pflow_sock *entry, 
 {
 	struct control *home = per_cpu_ptr(controls, entry_run_cpu(entry));
 
+	if (!control_sheds(this_cpu_ptr(controls), level) && !control_sheds(home, level))
+		return;
 	/* Other CPUs may count at the same time: then some counts are lost. */
-	if (control_sheds(this_cpu_ptr(controls), level) || control_sheds(home, level))
-		data_race(pflow_crowd_note(&home->crowds[entry->user], jiffies_to_msecs(jiffies),
-					   jiffies_to_msecs(lasted)));
+	data_race(pflow_crowd_note(&home->crowds[entry->user], jiffies_to_msecs(jiffies),
+				   jiffies_to_msecs(lasted)));
 }
 
 /* Heads with this probability; of so cheap a generator only the high bits are random. */

@@ -402,7 +402,7 @@ MUTANTS = [
         "pf_filter/control.c",
         "data_race(pflow_crowd_note(&home->crowds[entry->user]",
         "for (int user = 0; user <= U8_MAX; user++)"
-        "\n\t\t\tdata_race(pflow_crowd_note(&home->crowds[user]",
+        "\n\t\tdata_race(pflow_crowd_note(&home->crowds[user]",
         "vm/test_floor_crowd.py::test_many_sockets_of_a_user_keep_a_few_floors_together",
     ),
     Mutant(

@@ -161,7 +161,7 @@ def test_what_goes_to_other_machines_is_untouched() -> None:
             send(MANY)
         told = passed()
         assert left() - before == 10 * MANY
-        assert told["forwarded"] + told["traced"] > 9 * MANY, told
+        assert told["forwarded"] + told["traced"] > 5 * MANY, told
 
 
 @contextmanager
