@@ -87,8 +87,10 @@ class Bridged(Namespace):
             f"link set {port} master br0 addrgenmode none up\n"
         )
         with self:
-            # What it says of itself would let the bridge find it.
-            ip("link set eth0 addrgenmode none up\naddress add 10.60.0.2/24 dev eth0\n")
+            # What it says of itself would let the bridge find it. In one request, the kernel would
+            # first set it up, and give it an address of IPv6 that it tells of.
+            ip("link set eth0 addrgenmode none\nlink set eth0 up\n")
+            ip("address add 10.60.0.2/24 dev eth0\n")
             ip("route add default via 10.60.0.1\n")
 
     def speak(self) -> None:
