@@ -10,6 +10,7 @@
 #define _PFLOW_SOCKET_H
 
 #include <linux/jiffies.h>
+#include <linux/netfilter_bridge.h>
 #include <net/sock.h>
 
 #include "policy.h"
@@ -129,6 +130,19 @@ static inline bool pflow_sock_dead(const struct sock *sk)
 	 * it has just been set, it is found at the next look.
 	 */
 	return data_race(sock_flag(sk, SOCK_DEAD));
+}
+
+/**
+ * pflow_skb_iif() - the device by which a packet comes to IP, to find its socket by
+ * @skb: the packet, at PRE_ROUTING
+ *
+ * A bridge that shows it to IP's hooks (br_netfilter) has not taken the place of its port yet.
+ *
+ * Context: RCU read side. Return: the device's index.
+ */
+static inline int pflow_skb_iif(const struct sk_buff *skb)
+{
+	return unlikely(nf_bridge_info_exists(skb)) ? skb->dev->ifindex : skb->skb_iif;
 }
 
 /**

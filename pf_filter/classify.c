@@ -350,11 +350,6 @@ static bool packet_may_be_bridged(const struct sk_buff *skb)
 #endif
 }
 
-static int packet_iif(const struct sk_buff *skb)
-{
-	return unlikely(nf_bridge_info_exists(skb)) ? skb->dev->ifindex : skb->skb_iif;
-}
-
 /* What its headers say, if it is a packet that may be judged. */
 static __always_inline enum filter_outcome packet_read(struct filter_packet *packet,
 						       const struct nf_hook_state *state)
@@ -372,7 +367,7 @@ static __always_inline enum filter_outcome packet_read(struct filter_packet *pac
 	packet->loopback = state->in->flags & IFF_LOOPBACK;
 	packet->net = state->net;
 	packet->home = state->net;
-	packet->iif = packet_iif(skb);
+	packet->iif = pflow_skb_iif(skb);
 	outcome = packet->v4 ? packet_parse4(packet) : packet_parse6(packet);
 	if (outcome != FILTER_PASS)
 		return outcome;

@@ -60,9 +60,9 @@ static struct sock *key_find_udp(const struct flow_key *key, const struct sk_buf
 {
 	if (key->family == NFPROTO_IPV4)
 		return pflow_udp4_lookup(net, key->source[0], key->sport, key->destination[0],
-					 key->dport, skb->dev->ifindex, 0);
+					 key->dport, pflow_skb_iif(skb), 0);
 	return pflow_udp6_lookup(net, as_in6(key->source), key->sport, as_in6(key->destination),
-				 key->dport, skb->dev->ifindex, 0);
+				 key->dport, pflow_skb_iif(skb), 0);
 }
 
 /* With a reference. */
@@ -71,9 +71,9 @@ static struct sock *key_find_tcp(const struct flow_key *key, const struct sk_buf
 {
 	if (key->family == NFPROTO_IPV4)
 		return pflow_tcp4_lookup(net, key->source[0], key->sport, key->destination[0],
-					 key->dport, skb->dev->ifindex, 0);
+					 key->dport, pflow_skb_iif(skb), 0);
 	return pflow_tcp6_lookup(net, as_in6(key->source), key->sport, as_in6(key->destination),
-				 key->dport, skb->dev->ifindex, 0);
+				 key->dport, pflow_skb_iif(skb), 0);
 }
 
 /* The socket, and with it its group, stays meanwhile. */

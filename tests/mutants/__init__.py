@@ -6,7 +6,7 @@ expects the named test to fail; the text that is replaced must occur exactly
 once, so that a mutant that no longer applies is noticed too.
 """
 
-from mutants import common, containers, pf_filter, pf_flow, pf_mm, pf_sched, trial
+from mutants import classify, common, containers, pf_filter, pf_flow, pf_mm, pf_sched, trial
 from mutants.mutant import Mutant
 
 __all__ = ["MUTANTS", "Mutant"]
@@ -15,6 +15,7 @@ MUTANTS = [
     *common.MUTANTS,
     *trial.MUTANTS,
     *pf_filter.MUTANTS,
+    *classify.MUTANTS,
     *containers.MUTANTS,
     *pf_sched.MUTANTS,
     *pf_mm.MUTANTS,
