@@ -8,7 +8,7 @@
  * a rate is known. So the beginning of a flood leaves others theirs. All receivers on a CPU
  * together have no more than %REPLY_RATE, either. Otherwise a stranger could send to many of
  * them, and nobody might shed it. Packets from the peer to which a socket is connected are
- * counted apart, so that others use up nothing of that.
+ * counted apart, for each user: neither strangers nor other users use up anything of that.
  *
  * Context: softirq, RCU read side.
  */
@@ -19,22 +19,35 @@
 
 /**
  * struct replies - what was exempt for its source port on a CPU
- * @since: jiffies when counting began
- * @packets: how many since then
+ * @second: of the system's uptime, in which it was counted
+ * @packets: how many in it
  */
 struct replies {
-	u32 since;
-	u32 packets;
+	u16 second;
+	u16 packets;
 };
 
-static DEFINE_PER_CPU(struct replies [2], replies);	/* of any peer, of the socket's own */
+/**
+ * struct reply_counts - the replies on a CPU
+ * @any: of whatever peer
+ * @own: of a socket's own peer, by pflow_sock.user
+ */
+struct reply_counts {
+	struct replies any;
+	struct replies own[U8_MAX + 1];
+};
 
-static noinline bool replies_take(bool own_peer, unsigned int packets)
+static DEFINE_PER_CPU(struct reply_counts, reply_counts);
+
+static noinline bool replies_take(const struct pflow_sock *entry, bool own_peer,
+				  unsigned int packets)
 {
-	struct replies *taken = &(*this_cpu_ptr(&replies))[own_peer];
+	struct reply_counts *counts = this_cpu_ptr(&reply_counts);
+	struct replies *taken = own_peer ? &counts->own[entry->user] : &counts->any;
+	u16 second = (u32)jiffies / HZ;
 
-	if ((u32)jiffies - taken->since >= HZ) {
-		taken->since = jiffies;
+	if (taken->second != second) {
+		taken->second = second;
 		taken->packets = 0;
 	}
 	if (taken->packets >= REPLY_RATE)
@@ -67,5 +80,6 @@ static bool packet_is_exempt(const struct filter_packet *packet)
 	if (likely(!test_bit(packet->remote_port, list->remote)))
 		return false;
 	return !entry_gets_too_many(entry) &&
-	       replies_take(READ_ONCE(entry->remote_port) == packet->remote_port, packet->packets);
+	       replies_take(entry, READ_ONCE(entry->remote_port) == packet->remote_port,
+			    packet->packets);
 }

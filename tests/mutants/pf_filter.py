@@ -389,8 +389,15 @@ MUTANTS = [
     Mutant(
         "strangers use up what a socket's own peer has",
         "pf_filter/exempt.c",
-        "&(*this_cpu_ptr(&replies))[own_peer]",
-        "&(*this_cpu_ptr(&replies))[0]",
+        "own_peer ? &counts->own[entry->user] : &counts->any",
+        "&counts->any",
         B2_SPARED + "test_replies_to_many_are_few_and_strangers_use_up_nobodys_own",
+    ),
+    Mutant(
+        "users use up what each other's own peers have",
+        "pf_filter/exempt.c",
+        "&counts->own[entry->user]",
+        "&counts->own[0]",
+        B2_SPARED + "test_a_users_own_peers_use_up_no_other_users_replies",
     ),
 ]

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """B2: what is left to stock, since it is told so, or since looking does not pay."""
 
+import os
 import socket
 import time
 
@@ -15,6 +16,7 @@ RATE = 1500  # packets/s, of which it matters whether they are looked at
 BUFFER = 20_000  # bytes; some twenty small packets
 CLIENTS, REPLIES = 100, 60
 AT_ONCE, SEGMENTS = 40, 60
+USER, OWN = 1000, 20
 
 
 @inside()
@@ -176,3 +178,28 @@ def test_replies_to_many_are_few_and_strangers_use_up_nobodys_own() -> None:
         assert drops(asks) > 0
         assert early(asks) == 0
         assert early(clients[0]) > 0
+
+
+@inside()
+def test_a_users_own_peers_use_up_no_other_users_replies() -> None:
+    """Twenty connected sockets of a user get far more replies than are exempt."""
+    with pressure() as other:
+        server = udp("127.0.0.2", 53)
+        os.seteuid(USER)
+        own = [udp() for _ in range(OWN)]
+        os.seteuid(0)
+        asks = udp()
+        for sock in (*own, asks):
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, SMALL)
+            sock.connect(server.getsockname())
+            assert entry(sock)
+        other.raise_()
+        for number in range(20):
+            other.again()
+            for _ in range(1000 // OWN + 20):
+                for sock in own:
+                    server.sendto(datagram(number, 100), sock.getsockname())
+            server.sendto(datagram(number, 1000), asks.getsockname())
+        assert sum(early(sock) for sock in own) > 0
+        assert drops(asks) > 0
+        assert early(asks) == 0
