@@ -31,6 +31,7 @@ from inside.suite import ROOT, wait_for
 SCHED = ("pf_sched",)
 LEVERS = ("nice", "deadline", "rr")
 FORGOTTEN = 2.0  # s: so long after a reservation the kernel still knows of it
+LOOKED_AT = 1.2  # s: it is looked at who receives no more often
 UNTRIED = 20  # hundredths of a second after which no boost is on trial yet
 LONG = 3000  # ms: a boost that lasts so long does not end by itself in a test
 

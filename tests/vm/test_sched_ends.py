@@ -15,6 +15,7 @@ from inside.raising import (
     FORGOTTEN,
     LEVERS,
     LONG,
+    LOOKED_AT,
     SCHED,
     is_restored,
     of_low_priority_and_accurate,
@@ -78,10 +79,14 @@ def test_it_ends_with_the_program(lever: str, in_thread: bool) -> None:
 @mark.parametrize("lever", LEVERS)
 @inside(modules=SCHED)
 def test_it_ends_when_another_receives(lever: str) -> None:
-    with starving(lever, hold=LONG), receiving() as receiver:
+    with starving(lever, hold=3 * LONG), receiving() as receiver:
         seen = Counting()
         raise_up(receiver, lever)
         child = receiver.hand_over()
+        # Then who receives is looked at as the flood begins, and not only after half a second, by
+        # when the boost of who reads nothing has ended as vain.
+        calm()
+        time.sleep(LOOKED_AT)
         with flood(receiver.port):
             wait_for(lambda: seen["restored other"] == 1, 12)
             wait_for(partial(is_restored, receiver), 1)

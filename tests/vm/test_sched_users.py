@@ -133,19 +133,23 @@ def spin_and_read() -> None:
         spin(0.005)
 
 
-def spin_on_the_first() -> None:
-    os.sched_setaffinity(0, {0})
+def spin_on(cpu: int) -> None:
+    os.sched_setaffinity(0, {cpu})
     hog()
 
 
 @mark.cpus(2)
 @inside(modules=SCHED, pinned=False)
 def test_who_keeps_another_cpu_busy_is_in_nobodys_way() -> None:
-    """Nice 0 there reads now and then; nice 5 may run on both, and was not moved there raised."""
+    """Nice 0 there reads now and then; nice 5 may run on both, and was not moved there raised.
+
+    More compute there than on the first CPU, so the kernel itself does not move nice 5 there.
+    """
     with ExitStack() as stack:
         stack.enter_context(starving("rr", hogs=0))
         stack.enter_context(running(spin_and_read))
-        stack.enter_context(running(spin_on_the_first, 2))
+        stack.enter_context(running(partial(spin_on, 0), 2))
+        stack.enter_context(running(partial(spin_on, 1), 4))
         receiver = stack.enter_context(receiving(partial(os.nice, 5)))
         calm()
         seen = Counting()
