@@ -18,6 +18,7 @@
  *
  * Context: softirqs off, RCU read side.
  */
+#include <linux/err.h>
 #include <linux/netfilter_bridge.h>
 #include <net/dst.h>
 #include <net/ip.h>
@@ -28,13 +29,22 @@
 
 #define LONGEST		1048576u	/* packet, as far as buckets follow */
 
+/* No card makes a super-packet of more. A sender with a packet socket may, of tiny packets. */
+#define PARTS_MOST	512
+
 /* What IP keeps in cb stays as it is. */
 static_assert(sizeof(struct inet_skb_parm) <= FLOW_WAIT_AT);
 static_assert(sizeof(struct inet6_skb_parm) <= FLOW_WAIT_AT);
 static_assert(IS_ALIGNED(FLOW_WAIT_AT, __alignof__(struct flow_wait)));
 
-/* A connection that no packet has opened yet, which so many packets have. */
-static bool skb_has_new_connection(const struct sk_buff *skb, int packets)
+/**
+ * flow_skb_opens() - does a packet have a connection that none has opened yet?
+ * @skb: it
+ * @packets: that have this connection, at least
+ *
+ * Context: any. Return: whether it does.
+ */
+bool flow_skb_opens(const struct sk_buff *skb, int packets)
 {
 #if IS_ENABLED(CONFIG_NF_CONNTRACK)
 	enum ip_conntrack_info info;
@@ -47,12 +57,20 @@ static bool skb_has_new_connection(const struct sk_buff *skb, int packets)
 #endif
 }
 
+/* Is it worth it, and right, to make its packets of a super-packet? */
+static bool skb_has_parts(const struct sk_buff *skb, u32 packets)
+{
+	/* What UFO left to be cut would become fragments, and translation takes none of these. */
+	return packets > 1 && packets <= PARTS_MOST && !flow_skb_opens(skb, 1) &&
+	       !(skb_shinfo(skb)->gso_type & SKB_GSO_UDP);
+}
+
 static bool skb_can_wait(struct sk_buff *skb)
 {
-	if (unlikely(skb->sk || nf_bridge_info_exists(skb) || skb_has_new_connection(skb, 2) ||
+	if (unlikely(skb->sk || nf_bridge_info_exists(skb) || flow_skb_opens(skb, 2) ||
 		     !netif_running(skb->dev)))
 		return false;
-	/* A route that is not held may be gone. */
+	/* A route that is not held may be gone. Then the packet has none any more. */
 	return !skb_dst(skb) || skb_dst_force(skb);
 }
 
@@ -205,8 +223,9 @@ static bool flow_hold_parts(struct flow *flow, struct sk_buff *parts, struct flo
 unsigned int flow_admit(struct flow *flow, struct sk_buff *skb, const struct nf_hook_state *state,
 			u32 bytes, u32 packets, u8 rank, bool *full)
 {
+	bool routed = skb_dst(skb);
 	bool can = skb_can_wait(skb);
-	bool parts = packets > 1 && can && !skb_has_new_connection(skb, 1);
+	bool parts = can && skb_has_parts(skb, packets);
 	struct flow_wait how = {
 		.okfn = state->okfn, .since = ktime_get_ns(), .bytes = bytes,
 		.packets = min_t(u32, packets, U16_MAX), .rank = rank,
@@ -216,6 +235,13 @@ unsigned int flow_admit(struct flow *flow, struct sk_buff *skb, const struct nf_
 	bool asks;
 
 	spin_lock(&flow->lock);
+	/* Who gave it its route counts on that. */
+	if (unlikely(routed && !skb_dst(skb))) {
+		flow->counts.unfit += packets;
+		spin_unlock(&flow->lock);
+		pflow_drop_cannot_wait(skb);
+		return NF_STOLEN;
+	}
 	if (unlikely(rank > PFLOW_RANK_RT_BASE)) {
 		flow->counts.urgent += packets;
 		spin_unlock(&flow->lock);
@@ -233,11 +259,17 @@ unsigned int flow_admit(struct flow *flow, struct sk_buff *skb, const struct nf_
 	    !flow_is_full(flow, bytes / packets)) {
 		spin_unlock(&flow->lock);
 		first = flow_split(skb);
-		if (first) {
+		if (!IS_ERR_OR_NULL(first)) {
 			*full = flow_hold_parts(flow, first, &how);
 			return NF_STOLEN;
 		}
 		spin_lock(&flow->lock);
+		if (IS_ERR(first)) {
+			flow->counts.memory += packets;
+			spin_unlock(&flow->lock);
+			pflow_drop_no_memory(skb);
+			return NF_STOLEN;
+		}
 	}
 	fate = flow_hold(flow, skb, &how, can);
 	spin_unlock(&flow->lock);

@@ -223,6 +223,8 @@ static void flow_take(struct flow *flow, const struct net_device *dev, struct sk
 		flow->state = FLOW_IDLE;
 		flow_server_leave(&flow->entity);
 	}
+	/* What is first now may have its tokens sooner. */
+	flow_hurry(flow);
 }
 
 /**

@@ -253,6 +253,7 @@ struct flow_kind {
  * @nr_kinds: how many
  * @order: their numbers, in that order
  * @receivers: some kind asks for the receiver
+ * @marks: some kind asks for the mark
  * @fallback: the flow of all other packets, or NULL
  * @links: room for all flows
  * @used: how many of them are
@@ -269,6 +270,7 @@ struct flow_table {
 	u32 nr_kinds;
 	u8 order[FLOW_KINDS];
 	bool receivers;
+	bool marks;
 	struct flow *fallback;
 	struct flow_link *links;
 	u32 used;
@@ -404,6 +406,7 @@ static inline void flow_spend(struct flow *flow, u32 bytes)
 }
 
 /* admit.c */
+bool flow_skb_opens(const struct sk_buff *skb, int packets);
 bool flow_passes(struct flow *flow, u32 bytes, u32 packets);
 unsigned int flow_admit(struct flow *flow, struct sk_buff *skb, const struct nf_hook_state *state,
 			u32 bytes, u32 packets, u8 rank, bool *full);
@@ -416,6 +419,7 @@ struct sk_buff *flow_split(struct sk_buff *skb);
 /* recall.c */
 struct flow *flow_recall(const struct flow_table *table, const struct flow_key *key);
 bool flow_recall_shown(const struct sk_buff *skb);
+bool flow_recall_tells(const struct flow_table *table, const struct sk_buff *skb);
 void flow_recall_full(const struct flow_table *table, struct flow *flow);
 struct flow *flow_recall_early(const struct flow_table *table, const struct sk_buff *skb,
 			       const struct nf_hook_state *state);

@@ -90,16 +90,33 @@ void flow_key_set(struct flow_key *key, const struct sk_buff *skb,
 		key_set6(key, skb);
 }
 
+/* Where the header is of which each packet of a super-packet had its own: of a tunnel, the inner. */
+static int gso_transport_offset(const struct sk_buff *skb)
+{
+	int offset = skb_network_offset(skb) + sizeof(struct ipv6hdr);
+	__be16 fragment;
+	u8 protocol;
+
+	if (skb->encapsulation)
+		return skb_inner_transport_offset(skb);
+	if (ip_hdr(skb)->version == 4)
+		return skb_network_offset(skb) + ip_hdrlen(skb);
+	protocol = ipv6_hdr(skb)->nexthdr;
+	return ipv6_ext_hdr(protocol) ? ipv6_skip_exthdr(skb, offset, &protocol, &fragment) :
+					offset;
+}
+
 /* Bytes of headers that each packet of a super-packet had. */
 static u32 gso_headers(const struct sk_buff *skb)
 {
-	u32 headers = skb_network_header_len(skb);
+	int offset = gso_transport_offset(skb);
+	int headers = max(offset - skb_network_offset(skb), 0);
 
 	if (skb_shinfo(skb)->gso_type & (SKB_GSO_TCPV4 | SKB_GSO_TCPV6)) {
 		const struct tcphdr *tcp;
 		struct tcphdr buffer;
 
-		tcp = skb_header_pointer(skb, skb_transport_offset(skb), sizeof(buffer), &buffer);
+		tcp = offset < 0 ? NULL : skb_header_pointer(skb, offset, sizeof(buffer), &buffer);
 		return headers + (tcp ? __tcp_hdrlen(tcp) : sizeof(buffer));
 	}
 	return headers + sizeof(struct udphdr);
@@ -214,7 +231,7 @@ unsigned int flow_hook(void *ours, struct sk_buff *skb, const struct nf_hook_sta
 		key.cgroup = receiver.cgroup;
 	}
 	flow = port_is_exempt(key.dport) ? NULL : flow_recall(table, &key);
-	shown = flow_recall_shown(skb);
+	shown = flow_recall_shown(skb) && flow_recall_tells(table, skb);
 	if (flow) {
 		packets = packet_count(skb, &bytes);
 		if (!flow_passes(flow, bytes, packets)) {

@@ -65,7 +65,7 @@ static unsigned int skb_ethernet_length(const struct sk_buff *skb)
  * Each of its packets keeps the Ethernet header, as rules further on may ask for an address there.
  *
  * Context: any. Return: the packets that it was on the wire, in a list; @skb is gone then. NULL:
- * it is as it was.
+ * it is as it was. A negative error: it may be in pieces, and can only be freed.
  */
 struct sk_buff *flow_split(struct sk_buff *skb)
 {
@@ -74,7 +74,9 @@ struct sk_buff *flow_split(struct sk_buff *skb)
 
 	__skb_push(skb, ethernet);
 	parts = skb_gso_segment(skb, NETIF_F_SG | NETIF_F_HW_CSUM);
-	if (IS_ERR_OR_NULL(parts)) {
+	if (IS_ERR(parts))
+		return parts;
+	if (!parts) {
 		__skb_pull(skb, ethernet);
 		return NULL;
 	}

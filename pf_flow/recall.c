@@ -11,7 +11,9 @@
  * rules. Whose a packet is cannot be known there: its mark may still change, and its addresses.
  * So the early hook shows the packet to the last one, which tells it whose it was, if it was
  * dropped as its flow's queue was full. That holds for the same packet of the wire, for the rest
- * of the jiffy. So one packet of each goes the whole way in each jiffy, and whatever changes is
+ * of the jiffy. It is not told where such packets may belong to several flows all the same: where
+ * rules that come in between may mark them, and flows ask for marks; or may translate each in
+ * another way, as none has opened the connection yet. So one packet of each goes the whole way in each jiffy, and whatever changes is
  * followed as soon as that. While no queue is full the hook is a load and a branch.
  *
  * Context: softirqs off, RCU read side, unless said otherwise. With PREEMPT_RT softirqs
@@ -95,6 +97,18 @@ bool flow_recall_shown(const struct sk_buff *skb)
 		return false;
 	ours->shown = NULL;
 	return ours->shown_key.mark == skb->mark && ours->shown_at == (u32)jiffies;
+}
+
+/**
+ * flow_recall_tells() - do all packets like this one belong to its flow?
+ * @table: in force
+ * @skb: that was shown
+ *
+ * Return: whether they do, as far as that can be told.
+ */
+bool flow_recall_tells(const struct flow_table *table, const struct sk_buff *skb)
+{
+	return !table->marks && !flow_skb_opens(skb, 1);
 }
 
 /**

@@ -288,6 +288,8 @@ int flow_server_setup(void)
 	server.device = pflow_dummy_alloc();
 	if (!server.device)
 		return -ENOMEM;
+	/* As gro_cells do: nobody may have it polled by its number. */
+	set_bit(NAPI_STATE_NO_BUSY_POLL, &server.napi.state);
 	netif_napi_add(server.device, &server.napi, on_poll);
 	pflow_load_ignore(&server.napi);
 	return 0;

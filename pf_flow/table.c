@@ -139,6 +139,7 @@ static u32 table_kind(struct flow_table *table, const struct flow_key *mask)
 	while (!mask->words[new->end - 1])
 		new->end--;
 	table->receivers = table->receivers || mask->rank || mask->cgroup;
+	table->marks = table->marks || mask->mark;
 	for (place = table->nr_kinds++; place; place--) {
 		u8 before = table->order[place - 1];
 

@@ -10,6 +10,13 @@ POLICY = "unit/test_flow_policy.py::"
 
 MUTANTS = [
     Mutant(
+        "packets are dropped for others that rules mark apart",
+        "pf_flow/recall.c",
+        "!table->marks && ",
+        "",
+        FLOW + "test_packets_that_rules_mark_apart_are_not_dropped_for_each_other",
+    ),
+    Mutant(
         "a packet overtakes those of its flow that wait",
         "pf_flow/admit.c",
         "passes = flow->state == FLOW_IDLE && !flow_must_split",
@@ -26,8 +33,8 @@ MUTANTS = [
     Mutant(
         "packets wait for a device that is down",
         "pf_flow/admit.c",
-        "skb_has_new_connection(skb, 2) ||\n\t\t     !netif_running(skb->dev)))",
-        "skb_has_new_connection(skb, 2)))",
+        "flow_skb_opens(skb, 2) ||\n\t\t     !netif_running(skb->dev)))",
+        "flow_skb_opens(skb, 2)))",
         LIFETIME + "test_a_device_that_is_down_has_nothing_wait",
     ),
     Mutant(

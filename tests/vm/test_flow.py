@@ -341,3 +341,27 @@ def test_another_connection_is_not_dropped_for_one_whose_queue_is_full() -> None
             found["early"] + found["full"] + found["direct"] + found["deferred"] + found["waiting"]
             == 300
         )
+
+
+@inside(modules=FLOW)
+def test_packets_that_rules_mark_apart_are_not_dropped_for_each_other() -> None:
+    """They have the same addresses and ports, and are told apart behind the early hook only."""
+    peer = Peer()
+    receiver, sender = udp(peer.ours4, rcvbuf=1 << 20), peer.udp()
+    nft("""table ip t {
+    chain c {
+        type filter hook prerouting priority mangle
+        ip dscp ef meta mark set 1
+    }
+}
+""")
+    with flows("a default rate=8k burst=200 queue=1000", "b mark=1 rate=100m"):
+        for number in range(300):
+            for tos in (0, 0xB8):
+                sender.setsockopt(socket.IPPROTO_IP, socket.IP_TOS, tos)
+                sender.sendto(datagram(number + 1000 * bool(tos), 100), receiver.getsockname())
+        got = drain(receiver)
+        assert [datagram(1000 + number, 100) for number in range(300)] == [
+            one for one in got if one not in [datagram(number, 100) for number in range(300)]
+        ]
+        assert flow("b")["direct"] == 300
