@@ -35,7 +35,8 @@ struct pflow_device {
  * @polled: packets taken from devices and from the backlog, accumulated
  * @backlogged: those of them from the backlog, accumulated
  * @frames: frames that pf_filter dropped in the driver, accumulated
- * @device_polls: polls of devices that brought packets, accumulated
+ * @device_polls: polls of devices that brought packets, accumulated; not of those
+ *	in a network namespace of a user
  * @polled_dev: device that brought packets last
  * @polled_at: jiffies of that
  * @turned_at: jiffies when that device last changed

@@ -163,7 +163,7 @@ static bool slot_boost_ends(struct slot *slot, enum boost_end *end)
 /* What a thread took since the last tick, and what that tells of its boost. */
 static void slot_account(struct slot *slot, u32 elapsed_us)
 {
-	u64 took_ns = share_charge(slot);
+	u64 took_ns = share_charge(slot, elapsed_us);
 	bool full = slot->also;
 
 	slot->took_ns = took_ns;
@@ -438,6 +438,8 @@ int boost_setup(void)
 	share_setup();
 	places_setup();
 	tick_at_ns = ktime_get_ns();
+	/* Only the tick fills the budgets, and they begin empty. */
+	boost_wake();
 	return 0;
 }
 

@@ -261,7 +261,7 @@ static void slot_take(struct slot *slot, struct task_struct *task, const struct 
 	lockdep_assert_held(&slots_lock);
 	/* A slot that has a task is the ghost of this thread. */
 	if (slot->boost.task)
-		share_charge(slot);
+		share_charge(slot, 0);
 	slot->user = asker->user;
 	slot->rank = asker->rank;
 	slot->home = asker->cpu;

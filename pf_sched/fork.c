@@ -5,7 +5,9 @@
  *
  * The tracepoint task_newtask shows each child when it is complete and does not run yet. It shows
  * the workers, too, that the kernel makes on behalf of a process (io_uring). If the parent has a
- * slot, the child's nice level, slice and timer slack are set as they were before the boost.
+ * slot, the child's nice level, slice and timer slack are set as they were before the boost. If the
+ * copying took so long that the slot is gone, the child gets at least no better nice level than its
+ * parent has by now.
  *
  * Context: the parent's, preemption off.
  */
@@ -38,6 +40,14 @@ static void boost_repair_child(const struct slot *slot, const struct task_struct
 	}
 }
 
+/* The parent was raised when the child was copied, or has been reniced meanwhile. */
+static void child_cap_nice(const struct task_struct *parent, struct task_struct *child)
+{
+	if (READ_ONCE(parent->policy) == SCHED_NORMAL && READ_ONCE(child->policy) == SCHED_NORMAL &&
+	    task_nice(child) < task_nice(parent))
+		set_user_nice(child, task_nice(parent));
+}
+
 /*
  * Ghosts count, since the child may have been copied just before its parent's boost ended. If the
  * parent itself asked for reset-on-fork, what that did stays.
@@ -50,8 +60,10 @@ static void boost_restore_child(const struct task_struct *parent, struct task_st
 	for (i = 0; i < SLOTS; i++)
 		if (READ_ONCE(slots[i].boost.task) == parent)
 			break;
-	if (i == SLOTS)
+	if (i == SLOTS) {
+		child_cap_nice(parent, child);
 		return;
+	}
 	raw_spin_lock_irqsave(&slots_lock, irq);
 	if (slots[i].boost.task == parent && READ_ONCE(child->policy) == SCHED_NORMAL)
 		boost_repair_child(&slots[i], parent, child);

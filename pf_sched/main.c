@@ -20,15 +20,21 @@ static int sched_start(void)
 	if (err)
 		return err;
 	err = fork_setup();
-	if (err) {
-		boost_teardown();
-		return err;
-	}
+	if (err)
+		goto no_fork;
+	err = lend_setup();
+	if (err)
+		goto no_lend;
 	err = hook_setup();
-	if (err) {
-		boost_teardown();
-		fork_teardown();
-	}
+	if (!err)
+		return 0;
+	lend_teardown();
+no_lend:
+	boost_teardown();
+	fork_teardown();
+	return err;
+no_fork:
+	boost_teardown();
 	return err;
 }
 
@@ -36,6 +42,7 @@ static int sched_start(void)
 static void sched_stop(void)
 {
 	hook_teardown();
+	lend_teardown();
 	boost_teardown();
 	fork_teardown();
 }

@@ -241,7 +241,8 @@ unsigned int field_levels(const struct field *others, u8 rank)
  * slot_rr_priority() - the degree of a boost by rank, where the lever is round robin
  * @slot: of the boost
  *
- * A higher rank runs before a lower one, and equals take turns.
+ * A higher rank runs before a lower one, and equals take turns. All stay below pf_sched's thread,
+ * which lowers them again (sched_set_fifo()).
  *
  * Context: any. Return: the real-time priority, from 1.
  */
@@ -252,7 +253,7 @@ unsigned int slot_rr_priority(const struct slot *slot)
 	for (i = 0; i < SLOTS; i++)
 		priority += slot_is_active(&slots[i]) && slots[i].boost.lever == LEVER_RR &&
 			    slots[i].rank < slot->rank;
-	return priority;
+	return min(priority, MAX_RT_PRIO / 2 - 1U);
 }
 
 /**

@@ -143,6 +143,10 @@ const char *lever_name(enum boost_lever lever);
 int fork_setup(void);
 void fork_teardown(void);
 
+/* lend.c */
+int lend_setup(void);
+void lend_teardown(void);
+
 /* boost.c */
 int boost_setup(void);
 void boost_teardown(void);

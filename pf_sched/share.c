@@ -165,12 +165,24 @@ bool share_spent(const struct asker *asker, unsigned int also)
 	return true;
 }
 
-/* For how long softirqs have received on top of a thread, as far as that is measured. */
-static u64 task_stolen_ns(const struct task_struct *task)
+/*
+ * For how long softirqs have received on top of a slot's thread since this was asked last, as far
+ * as that is measured. In a softirq in which no device was polled, the thread's own packets may
+ * have been received, over the loopback or a pair of devices. So of these softirqs no more counts
+ * than of the others, which may well have left the rest of their packets to them.
+ */
+static u64 slot_stolen_ns(struct slot *slot)
 {
-	const struct pflow_thread *thread = pflow_thread_find(task->pid);
+	const struct pflow_thread *thread = pflow_thread_find(slot->boost.task->pid);
+	u64 stolen_ns = thread ? READ_ONCE(thread->stolen_ns) : 0;
+	u64 device_ns = thread ? READ_ONCE(thread->device_ns) : 0;
+	/* Both begin at 0 again if the thread was forgotten as a receiver, and met again. */
+	u64 stolen = stolen_ns > slot->stolen_ns ? stolen_ns - slot->stolen_ns : 0;
+	u64 device = device_ns > slot->device_ns ? device_ns - slot->device_ns : 0;
 
-	return thread ? READ_ONCE(thread->stolen_ns) : 0;
+	slot->stolen_ns = stolen_ns;
+	slot->device_ns = device_ns;
+	return min(stolen, 2 * device);
 }
 
 /**
@@ -189,7 +201,8 @@ void share_begin(struct slot *slot)
 
 	lockdep_assert_held(&slots_lock);
 	slot->ran_ns = READ_ONCE(slot->boost.task->se.sum_exec_runtime);
-	slot->stolen_ns = task_stolen_ns(slot->boost.task);
+	slot_stolen_ns(slot);
+	slot->lent = false;
 	slot->cpu = asker.cpu;
 	slot->charged_us = 0;
 	slot->purse_us = share_purse_begun(&asker);
@@ -212,28 +225,28 @@ static void share_move(struct slot *slot, int cpu)
 /**
  * share_charge() - charge a thread's CPU time to the CPU's share and its user's purse
  * @slot: of the thread
+ * @elapsed_us: since the last tick, microseconds; 0 outside of a tick
  *
  * The scheduler counts a softirq's time as that of the thread beneath it. That can be most of what
- * it counts, so it is taken off.
+ * it counts, so it is taken off. A thread that lent its class to another one (lend.c) is charged
+ * as if it had run all the time.
  *
  * Context: under slots_lock. Return: what it took itself since it was last looked at, in ns.
  */
-u64 share_charge(struct slot *slot)
+u64 share_charge(struct slot *slot, u32 elapsed_us)
 {
 	u64 ran_ns = READ_ONCE(slot->boost.task->se.sum_exec_runtime);
-	u64 stolen_ns = task_stolen_ns(slot->boost.task);
 	u64 took_ns = ran_ns - slot->ran_ns;
 	bool raised = slot->state == SLOT_RAISED || slot->state == SLOT_OVER;
 	int cpu = task_cpu(slot->boost.task);
 	u32 took_us;
 
 	lockdep_assert_held(&slots_lock);
-	/* It begins at 0 again if the thread was forgotten as a receiver, and met again. */
-	if (stolen_ns > slot->stolen_ns)
-		took_ns -= min(took_ns, stolen_ns - slot->stolen_ns);
-	slot->stolen_ns = stolen_ns;
+	took_ns -= min(took_ns, slot_stolen_ns(slot));
 	slot->ran_ns = ran_ns;
 	took_us = div_u64(took_ns, NSEC_PER_USEC);
+	if (elapsed_us && lend_found(slot))
+		took_us = max(took_us, elapsed_us);
 	slot->charged_us += took_us;
 	if (raised)
 		share_charge_cpu(cpu, took_us);

@@ -72,6 +72,8 @@ enum refusal {
  * @met: CPUs, modulo 64, to which it was moved while raised, and was in somebody's way
  * @ran_ns: CPU time of the thread at the last tick
  * @stolen_ns: of it, time of softirqs on top of the thread
+ * @device_ns: of that, time of softirqs in which a device was polled
+ * @lent: since the last tick it began to wait for a lock, and lent its class; see lend.c
  * @cpu: where the thread was at the last tick
  * @charged_us: CPU time that is still to be taken from its user's purse
  * @purse_us: what is in that purse, as far as this rank may use it; see share.c
@@ -105,6 +107,8 @@ struct slot {
 	u64 met;
 	u64 ran_ns;
 	u64 stolen_ns;
+	u64 device_ns;
+	bool lent;
 	int cpu;
 	u32 charged_us;
 	s32 purse_us;
@@ -195,9 +199,12 @@ void share_setup(void);
 s32 share_part(unsigned int percent);
 bool share_spent(const struct asker *asker, unsigned int also);
 void share_begin(struct slot *slot);
-u64 share_charge(struct slot *slot);
+u64 share_charge(struct slot *slot, u32 elapsed_us);
 s32 share_settle_purses(u32 elapsed_us);
 s32 share_settle(u32 elapsed_us);
+
+/* lend.c */
+bool lend_found(struct slot *slot);
 
 /* trial.c */
 void trial_begin(struct slot *slot);

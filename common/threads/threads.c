@@ -197,6 +197,7 @@ static void on_softirq_exit(void *unused, unsigned int vec)
 {
 	struct pflow_load *load = this_cpu_ptr(&pflow_load);
 	struct pflow_thread *thread;
+	bool polled;
 	u64 spent;
 
 	if (!this_cpu_read(entered) || vec != NET_RX_SOFTIRQ)
@@ -204,14 +205,18 @@ static void on_softirq_exit(void *unused, unsigned int vec)
 	spent = local_clock() - this_cpu_read(entered);
 	this_cpu_write(entered, 0);
 	this_cpu_write(unmeasured, 0);
-	if (load->device_polls == this_cpu_read(device_polls)) {
+	polled = load->device_polls != this_cpu_read(device_polls);
+	if (!polled) {
 		spent *= BACKLOG_ONES;
 		this_cpu_write(unmeasured, BACKLOG_ONES - 1);
 	}
 	WRITE_ONCE(load->softirq_ns, load->softirq_ns + spent);
 	thread = pflow_thread_find(current->pid);
-	if (thread)
-		WRITE_ONCE(thread->stolen_ns, READ_ONCE(thread->stolen_ns) + spent);
+	if (!thread)
+		return;
+	WRITE_ONCE(thread->stolen_ns, READ_ONCE(thread->stolen_ns) + spent);
+	if (polled)
+		WRITE_ONCE(thread->device_ns, READ_ONCE(thread->device_ns) + spent);
 }
 
 static struct pflow_trace entry_trace = { "softirq_entry", on_softirq_entry,
@@ -250,6 +255,7 @@ static void thread_forget(struct pflow_thread *thread)
 	WRITE_ONCE(thread->run, 0);
 	WRITE_ONCE(thread->wait, 0);
 	WRITE_ONCE(thread->stolen_ns, 0);
+	WRITE_ONCE(thread->device_ns, 0);
 	WRITE_ONCE(thread->born, 0);
 	WRITE_ONCE(thread->rank, 0);
 	WRITE_ONCE(thread->pid, 0);
@@ -335,7 +341,7 @@ static void thread_sample(struct pflow_thread *thread, const struct task_struct 
 {
 	u32 born = pflow_task_born(task);
 	bool fresh = !thread->at_ns || thread->sampled != born ||
-		     now - thread->at_ns > STALE_US * NSEC_PER_USEC;
+		     (s64)(now - thread->at_ns) > (s64)STALE_US * NSEC_PER_USEC;
 	u64 run, wait, stolen, elapsed_us;
 
 	lockdep_assert_held(&sample_lock);

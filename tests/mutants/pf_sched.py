@@ -11,6 +11,13 @@ SCHED_WHOM = "vm/test_sched_whom.py::"
 
 MUTANTS = [
     Mutant(
+        "what is lent on by a lock is free",
+        "pf_sched/share.c",
+        "if (elapsed_us && lend_found(slot))",
+        "if (0)",
+        "vm/test_sched_charged.py::test_what_is_lent_on_by_a_lock_is_charged",
+    ),
+    Mutant(
         "nice is not restored",
         "pf_sched/lever.c",
         "set_user_nice(task, boost->before.nice);",
