@@ -26,9 +26,16 @@
 DEFINE_RAW_SPINLOCK(grants_lock);
 struct hlist_head grants[GRANT_CHAINS];
 
-/* Both under grants_lock. */
+/*
+ * The keeper looks at each grant ten times a second, also at those of sockets that only stand full.
+ * So their number is bounded, and a user has half of them at most.
+ */
+#define GRANTS_MOST	8192
+
+/* All under grants_lock. */
 static HLIST_HEAD(pool);
 static unsigned int pool_size;
+static u16 grants_of[GRANT_USERS];
 
 /**
  * grants_refill() - fill the pool of grants
@@ -63,6 +70,24 @@ unsigned int grants_pooled(void)
 	return READ_ONCE(pool_size);
 }
 
+static bool grants_left_for(u8 user)
+{
+	return READ_ONCE(pool_size) && READ_ONCE(grant_counts.number) < GRANTS_MOST &&
+	       READ_ONCE(grants_of[user]) < GRANTS_MOST / 2;
+}
+
+/**
+ * grants_to_be_had() - can a grant begin for this socket?
+ * @sk: it
+ * @entry: its entry in the table
+ *
+ * Context: RCU read side; under grants_lock it stays so. Return: whether one can.
+ */
+bool grants_to_be_had(const struct sock *sk, const struct pflow_sock *entry)
+{
+	return grants_left_for(grant_user(sk, entry));
+}
+
 /**
  * grants_any() - is there any grant?
  *
@@ -78,22 +103,23 @@ bool grants_any(void)
  * @sk: it; the caller has it under RCU or its lock
  * @entry: its entry in the table
  *
- * Context: under grants_lock, the packet path. Return: the grant; NULL where the pool is empty,
+ * Context: under grants_lock, the packet path. Return: the grant; NULL where none is to be had,
  * and of a socket that is being freed, which is let go.
  */
 struct mm_grant *grant_begin(struct sock *sk, const struct pflow_sock *entry)
 {
+	u8 user = grant_user(sk, entry);
 	struct mm_grant *grant;
 
 	lockdep_assert_held(&grants_lock);
-	if (hlist_empty(&pool) || !refcount_inc_not_zero(&sk->sk_refcnt))
+	if (!grants_left_for(user) || !refcount_inc_not_zero(&sk->sk_refcnt))
 		return NULL;
 	grant = hlist_entry(pool.first, struct mm_grant, node);
 	hlist_del(&grant->node);
 	WRITE_ONCE(pool_size, pool_size - 1);
 	grant->sk = sk;
 	grant->udp = entry->protocol == IPPROTO_UDP;
-	grant->user = grant_user(sk, entry);
+	grant->user = user;
 	grant->locked = size_flagged(sk);
 	grant->own = READ_ONCE(sk->sk_rcvbuf);
 	grant->size = grant->own;
@@ -103,6 +129,7 @@ struct mm_grant *grant_begin(struct sock *sk, const struct pflow_sock *entry)
 	grant->retry = jiffies;
 	grant_set_threshold(grant);
 	hlist_add_head_rcu(&grant->node, grant_chain(sk));
+	WRITE_ONCE(grants_of[user], grants_of[user] + 1);
 	WRITE_ONCE(grant_counts.number, grant_counts.number + 1);
 	return grant;
 }
@@ -121,6 +148,7 @@ void grant_forget(struct mm_grant *grant, enum mm_given why)
 	grant_charge(grant, (s64)grant->own - grant->size);
 	grant_counts.given[why] += grant->size != grant->own;
 	hlist_del_rcu(&grant->node);
+	WRITE_ONCE(grants_of[grant->user], grants_of[grant->user] - 1);
 	WRITE_ONCE(grant_counts.number, grant_counts.number - 1);
 }
 

@@ -143,9 +143,10 @@ static bool entry_merely_holds(const struct pflow_sock *entry)
  * @newcomer: to whom
  * @hard: no entry was found on which nobody was seen receiving
  *
- * An entry stays if pf_sched has elected its receiver, or if pf_mm lets its buffer grow. By their
- * own bounds these are only a few. An entry stays, too, if it knows of drops that its socket does
- * not know of yet (@owed), until a scan has told the socket; but not if its user has too much.
+ * An entry stays if pf_sched has elected its receiver. These are few. An entry stays, too, if pf_mm
+ * lets its buffer grow, or if it knows of drops that its socket does not know of yet (@owed), until
+ * a scan has told the socket. But a user who has too much can have many of these, so they do not
+ * stay then.
  *
  * Context: any; the lock of the entry's chain is held. Return: whether it does.
  */
@@ -155,11 +156,11 @@ bool pflow_quota_gives_way(const struct pflow_sock *entry, const struct pflow_ne
 	bool too_much = user_has_his_share(entry->user) && !user_has_his_share(newcomer->user);
 	bool tcp = entry->protocol == IPPROTO_TCP;
 
-	if (test_bit(PFLOW_SOCK_PP, &entry->flags) || test_bit(PFLOW_SOCK_GROWS, &entry->flags))
+	if (test_bit(PFLOW_SOCK_PP, &entry->flags))
 		return false;
 	if (hard && too_much)
 		return true;
-	if (atomic_read(&entry->owed))
+	if (test_bit(PFLOW_SOCK_GROWS, &entry->flags) || atomic_read(&entry->owed))
 		return false;
 	/* A user can easily be seen receiving, but not be sent packets. TCP's are not counted. */
 	if (hard)

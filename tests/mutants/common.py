@@ -10,6 +10,14 @@ SIGNALS = "vm/test_overload_signals.py::"
 
 MUTANTS = [
     Mutant(
+        "what pf_mm lets grow never gives way",
+        "common/sockets/quota.c",
+        "if (hard && too_much)\n\t\treturn true;\n\tif (test_bit(PFLOW_SOCK_GROWS",
+        "if (hard && too_much && !test_bit(PFLOW_SOCK_GROWS, &entry->flags))\n"
+        "\t\treturn true;\n\tif (test_bit(PFLOW_SOCK_GROWS",
+        "vm/test_table_shared.py::test_nor_if_pf_mm_lets_all_of_their_buffers_grow",
+    ),
+    Mutant(
         "one user may have all places",
         "common/policy/places.c",
         "places_of_rank(ranks, users, number, rank, users[i]) > own + 1",

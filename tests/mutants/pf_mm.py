@@ -10,6 +10,13 @@ MM_WISHES = "vm/test_mm_wishes.py::"
 
 MUTANTS = [
     Mutant(
+        "one user has as many grants as he likes",
+        "pf_mm/grant.c",
+        "READ_ONCE(grants_of[user]) < GRANTS_MOST / 2",
+        "true",
+        MM_BUDGET + "test_one_user_has_so_many_buffers_that_grow_and_no_more",
+    ),
+    Mutant(
         "only who waited for room is remembered",
         "pf_mm/grow.c",
         "\t\tgrant_note_relieved(grant);\n",

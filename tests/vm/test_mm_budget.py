@@ -4,6 +4,7 @@
 import os
 import random
 import re
+import resource
 import socket
 import time
 from contextlib import ExitStack, suppress
@@ -28,6 +29,9 @@ from inside.net import drain, sysctl, udp
 from inside.suite import ROOT, metric, wait_for
 
 pytestmark = mark.ends
+
+SO_BUF_LOCK = 72
+GRANTS_OF_USER = 4096
 
 
 @inside(modules=MM)
@@ -166,6 +170,46 @@ class Crowd(Told):
 
     def _do_drain(self) -> int:
         return sum(len(drain(sock)) for sock in self.socks)
+
+
+class Many(Crowd):
+    """So many small ones, each of which a datagram fills."""
+
+    def _begin(self, control: socket.socket) -> None:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (2 * self._number, 2 * self._number))
+        super()._begin(control)
+        for sock in self.socks:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1)
+            sock.setsockopt(socket.SOL_SOCKET, SO_BUF_LOCK, 0)
+
+    def _do_fill(self) -> int:
+        for sock in self.socks:
+            sock.sendto(bytes(1500), sock.getsockname())
+        return 0
+
+
+def with_room() -> int:
+    """How many sockets have any."""
+    found = re.search(r"KiB, to (\d+) sockets", (ROOT / "status").read_text())
+    assert found
+    return int(found[1])
+
+
+@inside(modules=MM, timeout=120)
+def test_one_user_has_so_many_buffers_that_grow_and_no_more() -> None:
+    with ExitStack() as stack:
+        (one,) = stack.enter_context(owners(0))
+        crowd = Many(GRANTS_OF_USER + 200)
+        stack.callback(crowd.end)
+        for _ in range(200):
+            crowd.ask("fill")
+            if with_room() >= GRANTS_OF_USER:
+                break
+            time.sleep(0.1)
+        crowd.ask("fill")
+        assert with_room() == GRANTS_OF_USER
+        one.fill(limit(0))
+        await_size(one, limit(0), 5)
 
 
 @mark.parametrize("drained", [True, False])

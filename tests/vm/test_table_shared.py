@@ -4,6 +4,7 @@
 import os
 import resource
 import socket
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
@@ -17,6 +18,7 @@ pytestmark = mark.ends
 MOST, MANY = 1024, 2000
 SMALL_TABLE: dict[str, object] = {"max_sockets": MOST}
 NOBODY = 65534
+SO_BUF_LOCK = 72
 
 kept: list[socket.socket] = []
 
@@ -132,6 +134,28 @@ def test_nor_if_that_user_receives_on_all_of_them() -> None:
             worker.finished()
         learnt = [row["learnt"] for row in sockets()]
         assert learnt.count("receives") > MOST / 2
+        one = udp()
+        assert entry(one)["owner"] == str(os.getpid())
+
+
+def bind_and_grow() -> None:
+    """As much as pf_mm lets them: a datagram is more than half of what each has of its own."""
+    bind()
+    for sock in kept:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1)
+        sock.setsockopt(socket.SOL_SOCKET, SO_BUF_LOCK, 0)
+    for number, sock in enumerate(kept):
+        sock.sendto(bytes(1500), sock.getsockname())
+        if not number % 30:
+            time.sleep(0.1)
+    time.sleep(2)  # by then each has given back what it does not use, and might have it again
+
+
+@inside(common=SMALL_TABLE, modules=("pf_mm",), timeout=200)
+def test_nor_if_pf_mm_lets_all_of_their_buffers_grow() -> None:
+    with somebody(bind_and_grow):
+        grow = [row["grows"] for row in sockets()].count("1")
+        assert grow > MOST / 2, grow
         one = udp()
         assert entry(one)["owner"] == str(os.getpid())
 
