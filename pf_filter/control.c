@@ -31,6 +31,7 @@
 #define TICK		max(msecs_to_jiffies(8), 1)
 #define TICK_SOON	(msecs_to_jiffies(4) - 1)	/* a timer comes up to a jiffy later */
 #define IDLE_ENOUGH	(PFLOW_ONE / 8)	/* this much idle time means: not the CPU */
+#define SHED_LATELY	max(HZ / 5, 1)	/* jiffies after a packet was shed for another CPU */
 #define LOOK_US		200000		/* so long before it is asked whether that pays */
 #define TRIAL_OLD_US	(10LL * USEC_PER_SEC)	/* after such a pause measures begin anew */
 #define LONG_AGO_US	(24LL * 3600 * USEC_PER_SEC)	/* jiffies come round in 24 days or more */
@@ -53,6 +54,7 @@
  * @dropped: packets dropped early on this CPU until then
  * @passed: packets looked at in vain
  * @random: for the coin
+ * @shed_for_another: stamp of when this CPU last shed a packet for the sake of another CPU
  * @victims: receivers that run here and lose packets
  * @levels: by level
  * @crowds: sockets that are shed and whose receivers run here, by pflow_sock.user
@@ -72,6 +74,7 @@ struct control {
 	u64 dropped;
 	u64 passed;
 	u32 random;
+	u32 shed_for_another;
 	struct victim victims[VICTIMS];
 	struct level levels[PFLOW_LEVELS];
 	struct pflow_crowd crowds[U8_MAX + 1];
@@ -204,6 +207,8 @@ static enum filter_outcome filter_control_judge(const struct pflow_sock *entry, 
 	}
 	if (likely(keep >= PFLOW_ONE) || control_toss_coin(here, keep))
 		return FILTER_PASS;
+	if (there != here)
+		WRITE_ONCE(here->shed_for_another, pflow_stamp_now());
 	WRITE_ONCE(mine->shed, mine->shed + packets);
 	return READ_ONCE(there->cause);
 }
@@ -414,7 +419,8 @@ static enum step control_step_cpu(int cpu, u32 elapsed_us)
 	rose = control_step_measures(control, &usage, &order,
 				     order_served_level(&order, load), elapsed_us);
 	/* A cut that has not sunk yet is pressure withheld, not pressure gone. */
-	if (control_is_cutting(control))
+	if (control_is_cutting(control) ||
+	    pflow_within(READ_ONCE(control->shed_for_another), SHED_LATELY))
 		pflow_load_raise(cpu);
 	else if (!control_looking_pays(control, cpu, elapsed_us))
 		pflow_load_rest(cpu);

@@ -134,6 +134,11 @@ void filter_count_looks(int cpu, u64 *dropped, u64 *passed);
 void filter_count_status(struct seq_file *m);
 void filter_count_metrics(struct seq_file *m);
 
+/* queued.c */
+int filter_queues_setup(void);
+void filter_queues_teardown(void);
+bool filter_queues_there(void);
+
 /* nets.c */
 int filter_nets_setup(void);
 void filter_nets_teardown(void);

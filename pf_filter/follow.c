@@ -67,6 +67,9 @@ static int packet_way_out6(const struct filter_packet *packet)
 	if (READ_ONCE(packet->net->ipv6.fib6_has_custom_rules))
 		return 0;
 #endif
+	/* Packets of another source may go another way. */
+	if (fib6_routes_require_src(packet->net))
+		return 0;
 	dst = ip6_route_lookup(packet->net, &fl6, packet->skb, 0);
 	rt = container_of(dst, struct rt6_info, dst);
 	route = rcu_dereference(rt->from);

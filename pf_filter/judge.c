@@ -81,6 +81,12 @@ static bool entry_has_room(const struct pflow_sock *entry, u32 truesize)
 	return READ_ONCE(entry->room) >= truesize;
 }
 
+static void entry_note_room(struct pflow_sock *entry, u32 room)
+{
+	if (READ_ONCE(entry->room) != room)
+		WRITE_ONCE(entry->room, room);
+}
+
 static void entry_take_room(struct pflow_sock *entry, u32 truesize)
 {
 	u32 room = READ_ONCE(entry->room);
@@ -154,8 +160,8 @@ static enum filter_outcome packet_judge_socket(const struct filter_packet *packe
 		entry_measure_room(entry, packet->sk, packet->least);
 		return FILTER_PASS;
 	}
-	if (READ_ONCE(entry->room))
-		WRITE_ONCE(entry->room, 0);
+	/* From 6.18 on there may be room for a smaller one. */
+	entry_note_room(entry, sock_room_left(packet->sk, 0));
 	pflow_load_renew();
 	return test_bit(PFLOW_SOCK_GROWS, &entry->flags) ? FILTER_PASS : FILTER_DROP_FULL;
 }

@@ -147,8 +147,9 @@ static u32 victim_count_loss(struct victim *victim, const struct pflow_sock *ent
 		.lost = READ_ONCE(victim->losses.lost),
 	};
 	u32 arrived = READ_ONCE(entry->arrived), lost = READ_ONCE(entry->lost);
-	u32 more_arrived = arrived - READ_ONCE(victim->arrived_seen);
-	u32 more_lost = lost - READ_ONCE(victim->lost_seen);
+	/* Where several CPUs count at once, a count may step back. */
+	u32 more_arrived = max_t(s32, arrived - READ_ONCE(victim->arrived_seen), 0);
+	u32 more_lost = max_t(s32, lost - READ_ONCE(victim->lost_seen), 0);
 	u32 share = pflow_losses_step(&losses, more_arrived, more_lost, READ_ONCE(entry->rate),
 				      elapsed_us);
 

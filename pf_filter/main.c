@@ -18,12 +18,17 @@ static int filter_start(void)
 	err = filter_moves_setup();
 	if (err)
 		goto control;
-	err = filter_nets_setup();
+	err = filter_queues_setup();
 	if (err)
 		goto moves;
+	err = filter_nets_setup();
+	if (err)
+		goto queues;
 	filter_driver_watch(true);
 	return 0;
 
+queues:
+	filter_queues_teardown();
 moves:
 	filter_moves_teardown();
 control:
@@ -35,6 +40,7 @@ static void filter_stop(void)
 {
 	filter_driver_watch(false);
 	filter_nets_teardown();
+	filter_queues_teardown();
 	filter_moves_teardown();
 	filter_control_teardown();
 }

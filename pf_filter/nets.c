@@ -165,12 +165,15 @@ static DECLARE_WORK(nets_work, nets_follow);
 
 /**
  * filter_nets_watch() - be in every network namespace, or in none
- * @on: whether
+ * @on: whether; if not, the hooks stay while packets may wait in queues of user space (queued.c)
  *
  * Context: process, may sleep; told every now and then.
  */
 void filter_nets_watch(bool on)
 {
+	/* To leave would drop what waits for user space. */
+	if (!on && filter_queues_there())
+		return;
 	WRITE_ONCE(hooks_asked, on);
 	if (!on && !READ_ONCE(hooks_wanted))
 		return;

@@ -94,7 +94,8 @@ static void order_take(struct order *order, struct level *levels)
 		}
 		if (!level_was_left(levels, i)) {
 			order->level[order->n] = i;
-			order->passed[order->n++] = passed - level->passed_seen;
+			/* What was shed may be counted later than what arrived. */
+			order->passed[order->n++] = max_t(s32, passed - level->passed_seen, 0);
 		}
 		level->passed_seen = passed;
 		top = READ_ONCE(level->top_rate);

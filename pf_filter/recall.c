@@ -136,7 +136,8 @@ static struct flow *flow_spare(const struct filter_packet *packet)
 
 static bool packet_may_be_recalled(const struct filter_packet *packet)
 {
-	return !IS_ENABLED(CONFIG_PREEMPT_RT) && packet->v4;
+	/* Of a VRF's packets it is not remembered by which of its devices they came. */
+	return !IS_ENABLED(CONFIG_PREEMPT_RT) && packet->v4 && !inet_sdif(packet->skb);
 }
 
 static void receiver_remember(struct receiver *to, const struct filter_packet *packet)

@@ -11,10 +11,10 @@
  *
  * What an earlier place has judged and passed is not judged again. In the driver it gets a mark
  * in front of its frame (XDP's metadata), to be known on whatever CPU the hook meets it. If a
- * driver leaves no room for the mark, its packets are judged twice. The cut then settles lower,
- * because it follows the harm. Where the hook runs on other CPUs than the driver (RPS), nothing is
- * told, and nothing dropped there. From ahead of connection tracking the hook is met next, on the
- * same CPU, so that the packet is known by its buffer.
+ * driver leaves no room for the mark, only what finds its socket full is dropped there. Where the
+ * hook runs on other CPUs than the driver (RPS), nothing is told, and nothing dropped there. From
+ * ahead of connection tracking the hook is met next, on the same CPU, so that the packet is known
+ * by its buffer.
  *
  * Slots are this CPU's own and used with softirqs off, as recall.c's.
  *

@@ -14,6 +14,13 @@ POLICY = "unit/test_policy.py::"
 
 MUTANTS = [
     Mutant(
+        "the hooks leave while packets wait for user space",
+        "pf_filter/nets.c",
+        "if (!on && filter_queues_there())",
+        "if (0)",
+        "vm/test_untouched_neighbours.py::test_what_waits_for_user_space_waits_as_long_as_it_takes",
+    ),
+    Mutant(
         "exempt ports not exempt",
         "pf_filter/exempt.c",
         "if (test_bit(packet->local_port, list->local))",

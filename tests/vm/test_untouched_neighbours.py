@@ -37,6 +37,7 @@ ROUNDS = 5
 AT_ONCE = 30
 TAKEN = 4  # packets a round
 SO_ATTACH_FILTER = 26
+LONGER = 13  # s
 
 Again = Callable[[], object]  # keeps the CPU under pressure
 
@@ -76,6 +77,26 @@ def rounds(receiver: socket.socket, send: Callable[[bytes], object], again: Agai
         if number % AT_ONCE == AT_ONCE - 1:
             got += [receiver.recv(2000) for _ in range(TAKEN)]
     return got + drain(receiver)
+
+
+@inside(timeout=90)
+def test_what_waits_for_user_space_waits_as_long_as_it_takes() -> None:
+    """A program may take long for its verdict; every ten seconds it is looked who receives what."""
+    needs("nfnetlink_queue", "nft_queue")
+    peer = Peer()
+    receiver, sender = udp(peer.ours4, PORT, ROOM), peer.udp()
+    queue = Queue()
+    nft(
+        "table ip queued { chain input {"
+        f" type filter hook input priority filter; udp dport {PORT} queue num 0; }}; }}"
+    )
+    with pressure() as full:
+        begin()
+        full.again()
+    sender.sendto(datagram(1, 400), (peer.ours4, PORT))
+    time.sleep(LONGER)
+    assert queue.accept() == 1
+    assert drain(receiver) == [datagram(1, 400)]
 
 
 @mark.parametrize("priority", ["mangle", "filter"])
