@@ -36,7 +36,7 @@ struct pflow_device {
  * @backlogged: those of them from the backlog, accumulated
  * @frames: frames that pf_filter dropped in the driver, accumulated
  * @device_polls: polls of devices that brought packets, accumulated; not of those
- *	in a network namespace of a user
+ *	that a user can make himself
  * @polled_dev: device that brought packets last
  * @polled_at: jiffies of that
  * @turned_at: jiffies when that device last changed

@@ -124,8 +124,8 @@ static void on_napi_poll(void *unused, struct napi_struct *napi, int work, int b
 	if (!napi->dev) {
 		load->backlogged += work;
 	} else if (work) {
-		/* A user sends himself what he likes by devices in a namespace of his own. */
-		if (dev_net(napi->dev)->user_ns == &init_user_ns)
+		/* By devices that a user makes in a namespace of his own he sends to himself. */
+		if (dev_net(napi->dev)->user_ns == &init_user_ns || napi->dev->dev.parent)
 			load->device_polls++;
 		if (load->polled_dev.dev != napi->dev) {
 			device_note(&load->polled_dev, napi->dev);

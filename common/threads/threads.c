@@ -173,23 +173,24 @@ void pflow_thread_note_receive(u8 rank, bool stream)
 
 /*
  * Packets that only the backlog hands on (loopback, veth) may have a softirq each. To read a clock
- * costs as much as such a softirq. So one in BACKLOG_ONES of them is measured, and stands for all.
+ * costs as much as such a softirq. So one in BACKLOG_ONES of them is measured, and stands for those
+ * that were not. That begins after two such softirqs, and ends with one that polls a device: these
+ * may come by turns, where one hands packets on to the next.
  */
-static DEFINE_PER_CPU(u32, unmeasured);
-static DEFINE_PER_CPU(u32, device_polls);
+static DEFINE_PER_CPU(u32, to_skip);
+static DEFINE_PER_CPU(u32, skipped);		/* since the last one that was measured */
+static DEFINE_PER_CPU(u32, device_polls);	/* at the end of the last one */
+static DEFINE_PER_CPU(bool, polled_device);	/* the last one that was measured */
 
 static void on_softirq_entry(void *unused, unsigned int vec)
 {
-	u32 polls;
-
 	if (vec != NET_RX_SOFTIRQ)
 		return;
-	polls = this_cpu_read(pflow_load.device_polls);
-	if (this_cpu_read(unmeasured) && polls == this_cpu_read(device_polls)) {
-		this_cpu_dec(unmeasured);
+	if (this_cpu_read(to_skip)) {
+		this_cpu_dec(to_skip);
+		this_cpu_inc(skipped);
 		return;
 	}
-	this_cpu_write(device_polls, polls);
 	this_cpu_write(entered, local_clock());
 }
 
@@ -200,16 +201,23 @@ static void on_softirq_exit(void *unused, unsigned int vec)
 	bool polled;
 	u64 spent;
 
-	if (!this_cpu_read(entered) || vec != NET_RX_SOFTIRQ)
+	if (vec != NET_RX_SOFTIRQ)
 		return;
+	polled = load->device_polls != this_cpu_read(device_polls);
+	this_cpu_write(device_polls, load->device_polls);
+	if (!this_cpu_read(entered)) {
+		if (polled)
+			this_cpu_write(to_skip, 0);
+		return;
+	}
 	spent = local_clock() - this_cpu_read(entered);
 	this_cpu_write(entered, 0);
-	this_cpu_write(unmeasured, 0);
-	polled = load->device_polls != this_cpu_read(device_polls);
-	if (!polled) {
-		spent *= BACKLOG_ONES;
-		this_cpu_write(unmeasured, BACKLOG_ONES - 1);
-	}
+	/* Those that were skipped were like this one only if it polled no device, either. */
+	if (!polled)
+		spent *= 1 + this_cpu_read(skipped);
+	this_cpu_write(skipped, 0);
+	this_cpu_write(to_skip, polled || this_cpu_read(polled_device) ? 0 : BACKLOG_ONES - 1);
+	this_cpu_write(polled_device, polled);
 	WRITE_ONCE(load->softirq_ns, load->softirq_ns + spent);
 	thread = pflow_thread_find(current->pid);
 	if (!thread)
