@@ -118,6 +118,12 @@ static bool slot_budget_spent(struct slot *slot, int cpu)
 	return share_spent(&asker, 0);
 }
 
+/* The same where the one is to whom it lends its class. */
+static bool slot_lent_budget_spent(struct slot *slot)
+{
+	return READ_ONCE(slot->lend.since) && slot_budget_spent(slot, READ_ONCE(slot->lend.cpu));
+}
+
 /* Is it in somebody's way? If so, this CPU is noted: the scheduler may move it there again. */
 static bool slot_in_the_way(struct slot *slot, int cpu)
 {
@@ -145,7 +151,7 @@ static bool slot_boost_ends(struct slot *slot, enum boost_end *end)
 		*end = END_CHANGED;
 	else if (slot_boost_barred(slot))
 		*end = END_BARRED;
-	else if (slot_budget_spent(slot, cpu))
+	else if (slot_budget_spent(slot, cpu) || slot_lent_budget_spent(slot))
 		*end = END_CAP;
 	else if (time_after32((u32)jiffies, slot->until))
 		*end = END_EXPIRED;
@@ -163,7 +169,7 @@ static bool slot_boost_ends(struct slot *slot, enum boost_end *end)
 /* What a thread took since the last tick, and what that tells of its boost. */
 static void slot_account(struct slot *slot, u32 elapsed_us)
 {
-	u64 took_ns = share_charge(slot, elapsed_us);
+	u64 took_ns = share_charge(slot);
 	bool full = slot->also;
 
 	slot->took_ns = took_ns;

@@ -261,7 +261,7 @@ static void slot_take(struct slot *slot, struct task_struct *task, const struct 
 	lockdep_assert_held(&slots_lock);
 	/* A slot that has a task is the ghost of this thread. */
 	if (slot->boost.task)
-		share_charge(slot, 0);
+		share_charge(slot);
 	slot->user = asker->user;
 	slot->rank = asker->rank;
 	slot->home = asker->cpu;
@@ -292,6 +292,7 @@ static void slot_begin_boost(struct slot *slot, struct task_struct *task,
 	slot->full_ticks = 0;
 	slot->other_ticks = 0;
 	trial_begin(slot);
+	lend_begin(slot);
 	slot->boost.levels = lever_above_groups(lever) ? 0 : field_levels(others, slot->rank);
 	lever_save(&slot->boost);
 	if (lever == LEVER_NICE)

@@ -19,6 +19,7 @@
  */
 #include <linux/percpu.h>
 
+#include "../common/compat/compat.h"
 #include "slots.h"
 
 static DEFINE_PER_CPU(s32, budget_us);
@@ -182,7 +183,8 @@ static u64 slot_stolen_ns(struct slot *slot)
 
 	slot->stolen_ns = stolen_ns;
 	slot->device_ns = device_ns;
-	return min(stolen, 2 * device);
+	/* What other CPUs hand on comes without a device. */
+	return pflow_rps_is_used() ? stolen : min(stolen, 2 * device);
 }
 
 /**
@@ -202,7 +204,6 @@ void share_begin(struct slot *slot)
 	lockdep_assert_held(&slots_lock);
 	slot->ran_ns = READ_ONCE(slot->boost.task->se.sum_exec_runtime);
 	slot_stolen_ns(slot);
-	slot->lent = false;
 	slot->cpu = asker.cpu;
 	slot->charged_us = 0;
 	slot->purse_us = share_purse_begun(&asker);
@@ -211,6 +212,19 @@ void share_begin(struct slot *slot)
 static void share_charge_cpu(int cpu, u32 took_us)
 {
 	atomic_add(took_us, per_cpu_ptr(&used_us, cpu));
+}
+
+/* What it lent is charged where it was taken, too. Return: microseconds. */
+static u32 share_charge_lent(struct slot *slot)
+{
+	int cpu = READ_ONCE(slot->lend.cpu);
+	u32 lent_us = 0;
+
+	if (lever_above_groups(slot->boost.lever))
+		lent_us = lend_take(slot);
+	if (lent_us && cpu != task_cpu(slot->boost.task))
+		share_charge_cpu(cpu, lent_us);
+	return lent_us;
 }
 
 /* It has come to another CPU, where its user has another purse. */
@@ -225,15 +239,14 @@ static void share_move(struct slot *slot, int cpu)
 /**
  * share_charge() - charge a thread's CPU time to the CPU's share and its user's purse
  * @slot: of the thread
- * @elapsed_us: since the last tick, microseconds; 0 outside of a tick
  *
  * The scheduler counts a softirq's time as that of the thread beneath it. That can be most of what
  * it counts, so it is taken off. A thread that lent its class to another one (lend.c) is charged
- * as if it had run all the time.
+ * as if it had run meanwhile.
  *
  * Context: under slots_lock. Return: what it took itself since it was last looked at, in ns.
  */
-u64 share_charge(struct slot *slot, u32 elapsed_us)
+u64 share_charge(struct slot *slot)
 {
 	u64 ran_ns = READ_ONCE(slot->boost.task->se.sum_exec_runtime);
 	u64 took_ns = ran_ns - slot->ran_ns;
@@ -245,8 +258,8 @@ u64 share_charge(struct slot *slot, u32 elapsed_us)
 	took_ns -= min(took_ns, slot_stolen_ns(slot));
 	slot->ran_ns = ran_ns;
 	took_us = div_u64(took_ns, NSEC_PER_USEC);
-	if (elapsed_us && lend_found(slot))
-		took_us = max(took_us, elapsed_us);
+	if (raised)
+		took_us += share_charge_lent(slot);
 	slot->charged_us += took_us;
 	if (raised)
 		share_charge_cpu(cpu, took_us);

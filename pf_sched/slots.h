@@ -53,6 +53,22 @@ enum refusal {
 };
 
 /**
+ * struct lend - what a raised thread lends to who holds a lock, see lend.c
+ * @holder: who; compared, never followed
+ * @cpu: where that one was when it began
+ * @since: local_clock() since which it is not counted yet; 0: nothing is lent
+ * @lent_ns: what is counted, and not charged yet
+ *
+ * Written without a lock.
+ */
+struct lend {
+	const struct task_struct *holder;
+	int cpu;
+	u64 since;
+	atomic64_t lent_ns;
+};
+
+/**
  * struct slot - a boost and its life
  * @state: see above
  * @boost: the thread, and how it is raised
@@ -73,7 +89,7 @@ enum refusal {
  * @ran_ns: CPU time of the thread at the last tick
  * @stolen_ns: of it, time of softirqs on top of the thread
  * @device_ns: of that, time of softirqs in which a device was polled
- * @lent: since the last tick it began to wait for a lock, and lent its class; see lend.c
+ * @lend: what it lends to a thread for which it waits
  * @cpu: where the thread was at the last tick
  * @charged_us: CPU time that is still to be taken from its user's purse
  * @purse_us: what is in that purse, as far as this rank may use it; see share.c
@@ -108,7 +124,7 @@ struct slot {
 	u64 ran_ns;
 	u64 stolen_ns;
 	u64 device_ns;
-	bool lent;
+	struct lend lend;
 	int cpu;
 	u32 charged_us;
 	s32 purse_us;
@@ -199,12 +215,13 @@ void share_setup(void);
 s32 share_part(unsigned int percent);
 bool share_spent(const struct asker *asker, unsigned int also);
 void share_begin(struct slot *slot);
-u64 share_charge(struct slot *slot, u32 elapsed_us);
+u64 share_charge(struct slot *slot);
 s32 share_settle_purses(u32 elapsed_us);
 s32 share_settle(u32 elapsed_us);
 
 /* lend.c */
-bool lend_found(struct slot *slot);
+void lend_begin(struct slot *slot);
+u32 lend_take(struct slot *slot);
 
 /* trial.c */
 void trial_begin(struct slot *slot);

@@ -13,8 +13,8 @@ MUTANTS = [
     Mutant(
         "what is lent on by a lock is free",
         "pf_sched/share.c",
-        "if (elapsed_us && lend_found(slot))",
-        "if (0)",
+        "took_us += share_charge_lent(slot);",
+        "share_charge_lent(slot);",
         "vm/test_sched_charged.py::test_what_is_lent_on_by_a_lock_is_charged",
     ),
     Mutant(
@@ -69,7 +69,7 @@ MUTANTS = [
     Mutant(
         "the share of the raised is not held",
         "pf_sched/boost.c",
-        "else if (slot_budget_spent(slot, cpu))",
+        "else if (slot_budget_spent(slot, cpu) || slot_lent_budget_spent(slot))",
         "else if (0)",
         SCHED_BOUNDS + "test_a_flood_does_not_buy_the_cpu",
     ),
