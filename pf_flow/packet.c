@@ -90,7 +90,7 @@ void flow_key_set(struct flow_key *key, const struct sk_buff *skb,
 		key_set6(key, skb);
 }
 
-/* Where the header is of which each packet of a super-packet had its own: of a tunnel, the inner. */
+/* Where the last header is that each packet of a super-packet had: of a tunnel, the inner one. */
 static int gso_transport_offset(const struct sk_buff *skb)
 {
 	int offset = skb_network_offset(skb) + sizeof(struct ipv6hdr);

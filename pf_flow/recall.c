@@ -13,8 +13,9 @@
  * dropped as its flow's queue was full. That holds for the same packet of the wire, for the rest
  * of the jiffy. It is not told where such packets may belong to several flows all the same: where
  * rules that come in between may mark them, and flows ask for marks; or may translate each in
- * another way, as none has opened the connection yet. So one packet of each goes the whole way in each jiffy, and whatever changes is
- * followed as soon as that. While no queue is full the hook is a load and a branch.
+ * another way, as none has opened the connection yet. So one packet of each goes the whole way in
+ * each jiffy, and whatever changes is followed as soon as that. While no queue is full the hook is
+ * a load and a branch.
  *
  * Context: softirqs off, RCU read side, unless said otherwise. With PREEMPT_RT softirqs
  * interrupt each other on newer kernels, and there is neither.

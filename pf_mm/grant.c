@@ -28,7 +28,7 @@ struct hlist_head grants[GRANT_CHAINS];
 
 /*
  * The keeper looks at each grant ten times a second, also at those of sockets that only stand full.
- * So their number is bounded, and a user has half of them at most.
+ * So their number is bounded, and a user has no more of them than are left. So some always are.
  */
 #define GRANTS_MOST	8192
 
@@ -72,8 +72,8 @@ unsigned int grants_pooled(void)
 
 static bool grants_left_for(u8 user)
 {
-	return READ_ONCE(pool_size) && READ_ONCE(grant_counts.number) < GRANTS_MOST &&
-	       READ_ONCE(grants_of[user]) < GRANTS_MOST / 2;
+	return READ_ONCE(pool_size) &&
+	       READ_ONCE(grants_of[user]) < GRANTS_MOST - READ_ONCE(grant_counts.number);
 }
 
 /**

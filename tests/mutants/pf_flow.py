@@ -10,6 +10,13 @@ POLICY = "unit/test_flow_policy.py::"
 
 MUTANTS = [
     Mutant(
+        "of a tunnel's super-packet the outer headers are counted",
+        "pf_flow/packet.c",
+        "if (skb->encapsulation)",
+        "if (0)",
+        FLOW + "test_what_is_merged_inside_a_tunnel_counts_with_all_of_its_headers",
+    ),
+    Mutant(
         "packets are dropped for others that rules mark apart",
         "pf_flow/recall.c",
         "!table->marks && ",

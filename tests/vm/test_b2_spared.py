@@ -184,21 +184,21 @@ def test_replies_to_many_are_few_and_strangers_use_up_nobodys_own() -> None:
 def test_a_users_own_peers_use_up_no_other_users_replies() -> None:
     """Twenty connected sockets of a user get far more replies than are exempt."""
     with pressure() as other:
-        server = udp("127.0.0.2", 53)
+        many, server = udp("127.0.0.2", 53), udp("127.0.0.3", 53)
         os.seteuid(USER)
         own = [udp() for _ in range(OWN)]
         os.seteuid(0)
         asks = udp()
         for sock in (*own, asks):
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, SMALL)
-            sock.connect(server.getsockname())
+            sock.connect((server if sock is asks else many).getsockname())
             assert entry(sock)
         other.raise_()
+        many.setsockopt(socket.IPPROTO_UDP, UDP_SEGMENT, 1)
         for number in range(20):
             other.again()
-            for _ in range(1000 // OWN + 20):
-                for sock in own:
-                    server.sendto(datagram(number, 100), sock.getsockname())
+            for sock in own:
+                many.sendto(bytes(SEGMENTS), sock.getsockname())
             server.sendto(datagram(number, 1000), asks.getsockname())
         assert sum(early(sock) for sock in own) > 0
         assert drops(asks) > 0

@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 
 from inside import inside, mark
 from inside.flows import FLOW, IP_UDP, change, flow, flows
-from inside.net import UDP_SEGMENT, Peer, datagram, drain, nft, port_of, udp
+from inside.net import UDP_SEGMENT, Peer, datagram, drain, ip, nft, port_of, udp
 from inside.suite import entry, setting, settle, sockets, wait_for
 
 TRACKED = """table inet t {
@@ -365,3 +365,33 @@ def test_packets_that_rules_mark_apart_are_not_dropped_for_each_other() -> None:
             one for one in got if one not in [datagram(number, 100) for number in range(300)]
         ]
         assert flow("b")["direct"] == 300
+
+
+@inside(modules=FLOW)
+def test_what_is_merged_inside_a_tunnel_counts_with_all_of_its_headers() -> None:
+    """Each packet on the wire had its own, outer and inner."""
+    peer = Peer()
+    own = "link add vx type vxlan id 7 dstport 4789 local {} remote {}\nlink set vx address {} up\n"
+    ip(own.format(peer.ours4, peer.theirs4, "02:00:00:00:07:01") + "address add 10.7.0.1/24 dev vx")
+    with peer:
+        ip(
+            own.format(peer.theirs4, peer.ours4, "02:00:00:00:07:02")
+            + "address add 10.7.0.2/24 dev vx"
+        )
+    server = socket.create_server(("10.7.0.1", 0))
+    with peer:
+        client = socket.create_connection(server.getsockname())
+    connection, _ = server.accept()
+    connection.settimeout(5)
+    sent = 20 * 50_000
+    with flows("a dport=4789"):
+        for _ in range(20):
+            client.send(bytes(50_000))
+            left = 50_000
+            while left:
+                left -= len(connection.recv(left))
+        found = flow("a")
+        assert found["direct"] > sent / 1500
+        headers = (found["direct_bytes"] - sent) / found["direct"]
+        # VXLAN's 50, and IP's and TCP's with a time-stamp.
+        assert 95 < headers < 110, (headers, found)
