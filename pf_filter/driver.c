@@ -79,7 +79,7 @@ static __always_inline bool frame_judge(const struct wire *wire, const struct fr
 		return false;
 	if (filter_outcome_drops(&packet, outcome)) {
 		if (unlikely(packet.ranked))
-			pflow_sock_arrival(packet.entry, packet.packets);
+			filter_note_frame(&packet);
 		filter_drop(&packet, outcome);
 		return true;
 	}

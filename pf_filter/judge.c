@@ -150,7 +150,9 @@ static enum filter_outcome packet_judge_socket(const struct filter_packet *packe
 	entry_note_drops(entry, packet->full);
 	if (READ_ONCE(entry->late_looked) != (u16)jiffies)
 		entry_note_late(packet);
-	if (packet->full && !packet_may_be_own(packet) && entry_is_receiving(entry))
+	/* A frame that the hook will count if it is passed is no loss before it is dropped. */
+	if (packet->full && !packet_may_be_own(packet) && entry_is_receiving(entry) &&
+	    (packet->skb || !packet->ranked))
 		filter_control_note_harm(entry, level, packet->packets);
 	if (!packet->full) {
 		/* A frame shorter than the packet that its flow is known by: the hook will know. */
@@ -164,6 +166,21 @@ static enum filter_outcome packet_judge_socket(const struct filter_packet *packe
 	entry_note_room(entry, sock_room_left(packet->sk, 0));
 	pflow_load_renew();
 	return test_bit(PFLOW_SOCK_GROWS, &entry->flags) ? FILTER_PASS : FILTER_DROP_FULL;
+}
+
+/**
+ * filter_note_frame() - count a frame that is dropped, though B1 did not count it
+ * @packet: it; its receiver's buffer is full
+ *
+ * Context: softirq, RCU read side.
+ */
+static void filter_note_frame(const struct filter_packet *packet)
+{
+	struct pflow_sock *entry = packet->entry;
+
+	pflow_sock_arrival(entry, packet->packets);
+	if (!packet_may_be_own(packet) && entry_is_receiving(entry))
+		filter_control_note_harm(entry, filter_level(entry), packet->packets);
 }
 
 /**

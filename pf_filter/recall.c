@@ -134,10 +134,15 @@ static struct flow *flow_spare(const struct filter_packet *packet)
 	return flow;
 }
 
+/* It is not remembered by which of a VRF's devices a packet came. */
+static bool packet_came_by_vrf(const struct filter_packet *packet)
+{
+	return packet->v4 ? inet_sdif(packet->skb) : inet6_sdif(packet->skb);
+}
+
 static bool packet_may_be_recalled(const struct filter_packet *packet)
 {
-	/* Of a VRF's packets it is not remembered by which of its devices they came. */
-	return !IS_ENABLED(CONFIG_PREEMPT_RT) && packet->v4 && !inet_sdif(packet->skb);
+	return !IS_ENABLED(CONFIG_PREEMPT_RT) && packet->v4 && !packet_came_by_vrf(packet);
 }
 
 static void receiver_remember(struct receiver *to, const struct filter_packet *packet)
@@ -190,6 +195,8 @@ static void filter_remember(struct filter_packet *packet)
 	const struct iphdr *iph = ip_hdr(packet->skb);
 	struct flow *flow;
 
+	if (packet_came_by_vrf(packet))
+		return;
 	packet->lasting = true;
 	if (!packet_may_be_recalled(packet))
 		return;

@@ -121,7 +121,8 @@ static bool slot_budget_spent(struct slot *slot, int cpu)
 /* The same where the one is to whom it lends its class. */
 static bool slot_lent_budget_spent(struct slot *slot)
 {
-	return READ_ONCE(slot->lend.since) && slot_budget_spent(slot, READ_ONCE(slot->lend.cpu));
+	return lever_above_groups(slot->boost.lever) && READ_ONCE(slot->lend.since) &&
+	       slot_budget_spent(slot, READ_ONCE(slot->lend.cpu));
 }
 
 /* Is it in somebody's way? If so, this CPU is noted: the scheduler may move it there again. */

@@ -42,7 +42,7 @@ static void on_pi_setprio(void *unused, struct task_struct *holder, struct task_
 	unsigned int i;
 
 	if (waits && task_waits_in_kernel(waits))
-		return;
+		waits = NULL;
 	for (i = 0; i < SLOTS; i++) {
 		struct lend *lend = &slots[i].lend;
 
@@ -100,8 +100,9 @@ u32 lend_take(struct slot *slot)
 
 	lockdep_assert_held(&slots_lock);
 	lend_count(lend, now, waits ? now : 0);
-	if (waits)
-		cmpxchg(&lend->since, 0, now);
+	/* Nobody told of it, nor where the holder is. */
+	if (waits && !cmpxchg(&lend->since, 0, now) && !READ_ONCE(lend->holder))
+		WRITE_ONCE(lend->cpu, task_cpu(slot->boost.task));
 	return div_u64(atomic64_xchg(&lend->lent_ns, 0), NSEC_PER_USEC);
 }
 

@@ -19,7 +19,6 @@
  */
 #include <linux/percpu.h>
 
-#include "../common/compat/compat.h"
 #include "slots.h"
 
 static DEFINE_PER_CPU(s32, budget_us);
@@ -183,8 +182,7 @@ static u64 slot_stolen_ns(struct slot *slot)
 
 	slot->stolen_ns = stolen_ns;
 	slot->device_ns = device_ns;
-	/* What other CPUs hand on comes without a device. */
-	return pflow_rps_is_used() ? stolen : min(stolen, 2 * device);
+	return min(stolen, 2 * device);
 }
 
 /**

@@ -174,23 +174,29 @@ void pflow_thread_note_receive(u8 rank, bool stream)
 /*
  * Packets that only the backlog hands on (loopback, veth) may have a softirq each. To read a clock
  * costs as much as such a softirq. So one in BACKLOG_ONES of them is measured, and stands for those
- * that were not. That begins after two such softirqs, and ends with one that polls a device: these
- * may come by turns, where one hands packets on to the next.
+ * that were skipped. One that has a device to poll is always measured.
  */
-static DEFINE_PER_CPU(u32, to_skip);
-static DEFINE_PER_CPU(u32, skipped);		/* since the last one that was measured */
-static DEFINE_PER_CPU(u32, device_polls);	/* at the end of the last one */
-static DEFINE_PER_CPU(bool, polled_device);	/* the last one that was measured */
+static DEFINE_PER_CPU(u32, skipped);
+static DEFINE_PER_CPU(u32, device_polls);	/* as the softirq began that is measured */
+
+/* An interrupt may add a device just now. Then one is skipped that should not be. */
+static bool softirq_is_backlogs(void)
+{
+	struct softnet_data *sd = this_cpu_ptr(&softnet_data);
+	const struct list_head *backlog = &sd->backlog.poll_list;
+
+	return READ_ONCE(sd->poll_list.next) == backlog && READ_ONCE(sd->poll_list.prev) == backlog;
+}
 
 static void on_softirq_entry(void *unused, unsigned int vec)
 {
 	if (vec != NET_RX_SOFTIRQ)
 		return;
-	if (this_cpu_read(to_skip)) {
-		this_cpu_dec(to_skip);
+	if (softirq_is_backlogs() && this_cpu_read(skipped) < BACKLOG_ONES - 1) {
 		this_cpu_inc(skipped);
 		return;
 	}
+	this_cpu_write(device_polls, this_cpu_read(pflow_load.device_polls));
 	this_cpu_write(entered, local_clock());
 }
 
@@ -201,23 +207,15 @@ static void on_softirq_exit(void *unused, unsigned int vec)
 	bool polled;
 	u64 spent;
 
-	if (vec != NET_RX_SOFTIRQ)
+	if (vec != NET_RX_SOFTIRQ || !this_cpu_read(entered))
 		return;
-	polled = load->device_polls != this_cpu_read(device_polls);
-	this_cpu_write(device_polls, load->device_polls);
-	if (!this_cpu_read(entered)) {
-		if (polled)
-			this_cpu_write(to_skip, 0);
-		return;
-	}
 	spent = local_clock() - this_cpu_read(entered);
 	this_cpu_write(entered, 0);
-	/* Those that were skipped were like this one only if it polled no device, either. */
-	if (!polled)
+	polled = load->device_polls != this_cpu_read(device_polls);
+	if (!polled) {
 		spent *= 1 + this_cpu_read(skipped);
-	this_cpu_write(skipped, 0);
-	this_cpu_write(to_skip, polled || this_cpu_read(polled_device) ? 0 : BACKLOG_ONES - 1);
-	this_cpu_write(polled_device, polled);
+		this_cpu_write(skipped, 0);
+	}
 	WRITE_ONCE(load->softirq_ns, load->softirq_ns + spent);
 	thread = pflow_thread_find(current->pid);
 	if (!thread)
@@ -238,8 +236,10 @@ static int softirq_traces_attach(void)
 	int cpu, err;
 
 	/* A softirq that had begun when the probes were detached has no end. */
-	for_each_possible_cpu(cpu)
+	for_each_possible_cpu(cpu) {
 		per_cpu(entered, cpu) = 0;
+		per_cpu(skipped, cpu) = 0;
+	}
 	err = pflow_trace_attach(&entry_trace);
 	if (err)
 		return err;
