@@ -169,7 +169,8 @@ bool share_spent(const struct asker *asker, unsigned int also)
  * For how long softirqs have received on top of a slot's thread since this was asked last, as far
  * as that is measured. In a softirq in which no device was polled, the thread's own packets may
  * have been received, over the loopback or a pair of devices. So of these softirqs no more counts
- * than of the others, which may well have left the rest of their packets to them.
+ * than of the others, which may well have left the rest of their packets to them. Where a CPU gets
+ * all its packets from others (RPS), these softirqs are charged.
  */
 static u64 slot_stolen_ns(struct slot *slot)
 {
