@@ -12,6 +12,8 @@
  *
  * Context: softirq, RCU read side.
  */
+#include <linux/percpu.h>
+
 #include "filter.h"
 
 #define REPLY_RATE	1000	/* packets/s */
@@ -37,12 +39,25 @@ struct reply_counts {
 	struct replies own[U8_MAX + 1];
 };
 
-static DEFINE_PER_CPU(struct reply_counts, reply_counts);
+/* Not a variable of the module: for those of all modules together there are 8 KiB. */
+static struct reply_counts __percpu *reply_counts;
+
+static int replies_setup(void)
+{
+	reply_counts = alloc_percpu(struct reply_counts);
+	return reply_counts ? 0 : -ENOMEM;
+}
+
+/* No packet is in the hook any more. */
+static void replies_teardown(void)
+{
+	free_percpu(reply_counts);
+}
 
 static noinline bool replies_take(const struct pflow_sock *entry, bool own_peer,
 				  unsigned int packets)
 {
-	struct reply_counts *counts = this_cpu_ptr(&reply_counts);
+	struct reply_counts *counts = this_cpu_ptr(reply_counts);
 	struct replies *taken = own_peer ? &counts->own[entry->user] : &counts->any;
 	u16 second = (u32)jiffies / HZ;
 

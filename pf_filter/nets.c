@@ -205,11 +205,14 @@ int filter_nets_setup(void)
 	err = wires_setup();
 	if (err)
 		goto flows;
+	err = replies_setup();
+	if (err)
+		goto wires;
 	/* Beside receivers that want all of a CPU, an ordinary worker would come late. */
 	queue = alloc_workqueue("packetflow_nets", WQ_UNBOUND | WQ_HIGHPRI, 1);
 	if (!queue) {
 		err = -ENOMEM;
-		goto wires;
+		goto replies;
 	}
 	hooks_wanted = false;
 	trails_setup();
@@ -217,6 +220,8 @@ int filter_nets_setup(void)
 	if (!err)
 		return 0;
 	destroy_workqueue(queue);
+replies:
+	replies_teardown();
 wires:
 	wires_teardown();
 flows:
@@ -239,6 +244,7 @@ void filter_nets_teardown(void)
 	mutex_lock(&hooks_lock);
 	tracked_use(false);
 	mutex_unlock(&hooks_lock);
+	replies_teardown();
 	wires_teardown();
 	flows_teardown();
 }

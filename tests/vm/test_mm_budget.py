@@ -185,7 +185,8 @@ class Many(Crowd):
 
     def _do_some(self, first: int) -> int:
         for sock in self.socks[first : first + SOME]:
-            sock.sendto(bytes(1500), sock.getsockname())
+            for _ in range(2):  # before 6.18 the second finds that the first has filled it
+                sock.sendto(bytes(1500), sock.getsockname())
         return 0
 
 
@@ -205,7 +206,8 @@ def test_one_user_has_so_many_buffers_that_grow_and_no_more() -> None:
         for first in range(0, GRANTS_OF_USER + 200, SOME):
             crowd.ask("some", first)
             time.sleep(0.12)
-        assert GRANTS_OF_USER - FEW <= with_room() <= GRANTS_OF_USER
+        got = with_room()
+        assert GRANTS_OF_USER - FEW <= got <= GRANTS_OF_USER, (got, refused())
         one.fill(limit(0))
         await_size(one, limit(0), 5)
 
