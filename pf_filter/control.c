@@ -141,29 +141,6 @@ static u32 control_keep_share(const struct control *control, const struct contro
 			  READ_ONCE(home->crowds[entry->user].sockets));
 }
 
-static bool control_sheds(const struct control *control, u16 level)
-{
-	return pflow_cut_share(cut_read(&control->cut), level);
-}
-
-/**
- * filter_control_note_socket() - count a socket once in a while, if it is shed
- * @entry: of it
- * @level: its receiver's
- * @lasted: since it was counted last, jiffies
- */
-static noinline void filter_control_note_socket(const struct pflow_sock *entry, u16 level,
-						u32 lasted)
-{
-	struct control *home = per_cpu_ptr(controls, entry_run_cpu(entry));
-
-	if (!control_sheds(this_cpu_ptr(controls), level) && !control_sheds(home, level))
-		return;
-	/* Other CPUs may count at the same time: then some counts are lost. */
-	data_race(pflow_crowd_note(&home->crowds[entry->user], jiffies_to_msecs(jiffies),
-				   jiffies_to_msecs(lasted)));
-}
-
 /* Heads with this probability; of so cheap a generator only the high bits are random. */
 static bool control_toss_coin(struct control *control, u32 probability)
 {

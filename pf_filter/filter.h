@@ -137,7 +137,7 @@ void filter_count_metrics(struct seq_file *m);
 /* queued.c */
 int filter_queues_setup(void);
 void filter_queues_teardown(void);
-bool filter_queues_there(void);
+bool filter_queues_exist(void);
 
 /* nets.c */
 int filter_nets_setup(void);

@@ -142,6 +142,13 @@ static noinline void entry_note_late(const struct filter_packet *packet)
 		WRITE_ONCE(thread->late_at, now);
 }
 
+/* Its receiver's buffer is full. */
+static void packet_note_harm(const struct filter_packet *packet, u16 level)
+{
+	if (!packet_may_be_own(packet) && entry_is_receiving(packet->entry))
+		filter_control_note_harm(packet->entry, level, packet->packets);
+}
+
 /* B2, and what a full buffer tells of the receiver. */
 static enum filter_outcome packet_judge_socket(const struct filter_packet *packet, u16 level)
 {
@@ -151,9 +158,8 @@ static enum filter_outcome packet_judge_socket(const struct filter_packet *packe
 	if (READ_ONCE(entry->late_looked) != (u16)jiffies)
 		entry_note_late(packet);
 	/* A frame that the hook will count if it is passed is no loss before it is dropped. */
-	if (packet->full && !packet_may_be_own(packet) && entry_is_receiving(entry) &&
-	    (packet->skb || !packet->ranked))
-		filter_control_note_harm(entry, level, packet->packets);
+	if (packet->full && (packet->skb || !packet->ranked))
+		packet_note_harm(packet, level);
 	if (!packet->full) {
 		/* A frame shorter than the packet that its flow is known by: the hook will know. */
 		if (unlikely(packet->truesize > packet->least) && !packet->skb &&
@@ -176,11 +182,8 @@ static enum filter_outcome packet_judge_socket(const struct filter_packet *packe
  */
 static void filter_note_frame(const struct filter_packet *packet)
 {
-	struct pflow_sock *entry = packet->entry;
-
-	pflow_sock_arrival(entry, packet->packets);
-	if (!packet_may_be_own(packet) && entry_is_receiving(entry))
-		filter_control_note_harm(entry, filter_level(entry), packet->packets);
+	pflow_sock_arrival(packet->entry, packet->packets);
+	packet_note_harm(packet, filter_level(packet->entry));
 }
 
 /**

@@ -172,7 +172,7 @@ static DECLARE_WORK(nets_work, nets_follow);
 void filter_nets_watch(bool on)
 {
 	/* To leave would drop what waits for user space. */
-	if (!on && filter_queues_there())
+	if (!on && filter_queues_exist())
 		return;
 	WRITE_ONCE(hooks_asked, on);
 	if (!on && !READ_ONCE(hooks_wanted))

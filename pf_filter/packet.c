@@ -13,6 +13,7 @@
 #include "queue.c"
 #include "measure.c"
 #include "control.c"
+#include "crowd.c"
 #include "show.c"
 #include "tracked.c"
 #include "trail.c"

@@ -15,7 +15,7 @@
 
 #include "filter.h"
 
-static bool there;
+static bool exist;
 
 /* Modules that are loaded cannot be asked for by name. One of its functions can. */
 static bool queues_find(void)
@@ -38,22 +38,22 @@ static int on_module(struct notifier_block *unused, unsigned long state, void *d
 	if (strcmp(module->name, "nfnetlink_queue"))
 		return NOTIFY_DONE;
 	if (state == MODULE_STATE_COMING)
-		WRITE_ONCE(there, true);
+		WRITE_ONCE(exist, true);
 	else if (state == MODULE_STATE_GOING)
-		WRITE_ONCE(there, false);
+		WRITE_ONCE(exist, false);
 	return NOTIFY_DONE;
 }
 
 static struct notifier_block modules = { .notifier_call = on_module };
 
 /**
- * filter_queues_there() - may packets wait in queues of user space?
+ * filter_queues_exist() - may packets wait in queues of user space?
  *
  * Context: any. Return: whether there can be such queues.
  */
-bool filter_queues_there(void)
+bool filter_queues_exist(void)
 {
-	return READ_ONCE(there);
+	return READ_ONCE(exist);
 }
 
 /**
@@ -67,7 +67,7 @@ int filter_queues_setup(void)
 
 	/* One that is loaded just now counts as there either way. */
 	if (!err && queues_find())
-		WRITE_ONCE(there, true);
+		WRITE_ONCE(exist, true);
 	return err;
 }
 
@@ -77,5 +77,5 @@ int filter_queues_setup(void)
 void filter_queues_teardown(void)
 {
 	unregister_module_notifier(&modules);
-	there = false;
+	exist = false;
 }

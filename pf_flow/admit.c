@@ -57,10 +57,9 @@ bool flow_skb_opens(const struct sk_buff *skb, int packets)
 #endif
 }
 
-/* Is it worth it, and right, to make its packets of a super-packet? */
-static bool skb_has_parts(const struct sk_buff *skb, u32 packets)
+static bool skb_may_be_split(const struct sk_buff *skb, u32 packets)
 {
-	/* What UFO left to be cut would become fragments, and translation takes none of these. */
+	/* UFO makes fragments, and source translation would take these for whole packets. */
 	return packets > 1 && packets <= PARTS_MOST && !flow_skb_opens(skb, 1) &&
 	       !(skb_shinfo(skb)->gso_type & SKB_GSO_UDP);
 }
@@ -132,6 +131,13 @@ static void flow_enqueue(struct flow *flow, struct sk_buff *skb, const struct fl
 			  flow_tokens_in(flow, how->bytes, how->since));
 }
 
+static enum flow_fate flow_lack_memory(struct flow *flow, const struct flow_wait *how)
+{
+	lockdep_assert_held(&flow->lock);
+	flow->counts.memory += how->packets;
+	return FLOW_NO_MEMORY;
+}
+
 /* It does not pass. */
 static enum flow_fate flow_hold(struct flow *flow, struct sk_buff *skb,
 				const struct flow_wait *how, bool can)
@@ -146,10 +152,8 @@ static enum flow_fate flow_hold(struct flow *flow, struct sk_buff *skb,
 		flow_set_full(flow, true);
 		return FLOW_QUEUE_FULL;
 	}
-	if (!flow_server_hold(skb, flow->memory)) {
-		flow->counts.memory += how->packets;
-		return FLOW_NO_MEMORY;
-	}
+	if (!flow_server_hold(skb, flow->memory))
+		return flow_lack_memory(flow, how);
 	flow_enqueue(flow, skb, how);
 	return FLOW_WAITS;
 }
@@ -225,30 +229,24 @@ unsigned int flow_admit(struct flow *flow, struct sk_buff *skb, const struct nf_
 {
 	bool routed = skb_dst(skb);
 	bool can = skb_can_wait(skb);
-	bool parts = can && skb_has_parts(skb, packets);
+	bool lost = routed && !skb_dst(skb);	/* its route, on which who set it counts */
+	bool parts = can && skb_may_be_split(skb, packets);
 	struct flow_wait how = {
 		.okfn = state->okfn, .since = ktime_get_ns(), .bytes = bytes,
 		.packets = min_t(u32, packets, U16_MAX), .rank = rank,
 	};
-	struct sk_buff *first;
+	struct sk_buff *first = NULL;
 	enum flow_fate fate;
 	bool asks;
 
 	spin_lock(&flow->lock);
-	/* Who gave it its route counts on that. */
-	if (unlikely(routed && !skb_dst(skb))) {
-		flow->counts.unfit += packets;
-		spin_unlock(&flow->lock);
-		pflow_drop_cannot_wait(skb);
-		return NF_STOLEN;
-	}
-	if (unlikely(rank > PFLOW_RANK_RT_BASE)) {
+	if (unlikely(rank > PFLOW_RANK_RT_BASE) && !lost) {
 		flow->counts.urgent += packets;
 		spin_unlock(&flow->lock);
 		return NF_ACCEPT;
 	}
 	/* Behind others only who cannot wait asks for tokens. */
-	asks = can ? flow->state == FLOW_IDLE : flow->door != FLOW_SHUT;
+	asks = can ? flow->state == FLOW_IDLE : flow->door != FLOW_SHUT && !lost;
 	if (asks && !(parts && flow_must_split(flow, bytes, packets)) &&
 	    flow_try_pass(flow, bytes, packets, how.since)) {
 		spin_unlock(&flow->lock);
@@ -264,14 +262,8 @@ unsigned int flow_admit(struct flow *flow, struct sk_buff *skb, const struct nf_
 			return NF_STOLEN;
 		}
 		spin_lock(&flow->lock);
-		if (IS_ERR(first)) {
-			flow->counts.memory += packets;
-			spin_unlock(&flow->lock);
-			pflow_drop_no_memory(skb);
-			return NF_STOLEN;
-		}
 	}
-	fate = flow_hold(flow, skb, &how, can);
+	fate = IS_ERR(first) ? flow_lack_memory(flow, &how) : flow_hold(flow, skb, &how, can);
 	spin_unlock(&flow->lock);
 	*full = fate == FLOW_QUEUE_FULL;
 	skb_meet(skb, fate);

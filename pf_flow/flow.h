@@ -419,7 +419,7 @@ struct sk_buff *flow_split(struct sk_buff *skb);
 /* recall.c */
 struct flow *flow_recall(const struct flow_table *table, const struct flow_key *key);
 bool flow_recall_shown(const struct sk_buff *skb);
-bool flow_recall_tells(const struct flow_table *table, const struct sk_buff *skb);
+bool flow_recall_may_tell(const struct flow_table *table, const struct sk_buff *skb);
 void flow_recall_full(const struct flow_table *table, struct flow *flow);
 struct flow *flow_recall_early(const struct flow_table *table, const struct sk_buff *skb,
 			       const struct nf_hook_state *state);

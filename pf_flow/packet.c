@@ -231,7 +231,7 @@ unsigned int flow_hook(void *ours, struct sk_buff *skb, const struct nf_hook_sta
 		key.cgroup = receiver.cgroup;
 	}
 	flow = port_is_exempt(key.dport) ? NULL : flow_recall(table, &key);
-	shown = flow_recall_shown(skb) && flow_recall_tells(table, skb);
+	shown = flow_recall_shown(skb) && flow_recall_may_tell(table, skb);
 	if (flow) {
 		packets = packet_count(skb, &bytes);
 		if (!flow_passes(flow, bytes, packets)) {

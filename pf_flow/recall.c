@@ -101,13 +101,13 @@ bool flow_recall_shown(const struct sk_buff *skb)
 }
 
 /**
- * flow_recall_tells() - do all packets like this one belong to its flow?
+ * flow_recall_may_tell() - do all packets like this one belong to its flow?
  * @table: in force
  * @skb: that was shown
  *
  * Return: whether they do, as far as that can be told.
  */
-bool flow_recall_tells(const struct flow_table *table, const struct sk_buff *skb)
+bool flow_recall_may_tell(const struct flow_table *table, const struct sk_buff *skb)
 {
 	return !table->marks && !flow_skb_opens(skb, 1);
 }

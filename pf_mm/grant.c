@@ -77,13 +77,13 @@ static bool grants_left_for(u8 user)
 }
 
 /**
- * grants_to_be_had() - can a grant begin for this socket?
+ * grants_may_begin() - can a grant begin for this socket?
  * @sk: it
  * @entry: its entry in the table
  *
  * Context: RCU read side; under grants_lock it stays so. Return: whether one can.
  */
-bool grants_to_be_had(const struct sock *sk, const struct pflow_sock *entry)
+bool grants_may_begin(const struct sock *sk, const struct pflow_sock *entry)
 {
 	return grants_left_for(grant_user(sk, entry));
 }

@@ -150,7 +150,7 @@ static void buffer_grow(struct sock *sk, const struct mm_grant *grant)
 	if (!entry || !sk->sk_net_refcnt || mm_exempt(READ_ONCE(inet_sk(sk)->inet_num)))
 		return;
 	/* Otherwise all CPUs would take the lock for each packet of each socket that fills. */
-	if (!grant && !grants_to_be_had(sk, entry)) {
+	if (!grant && !grants_may_begin(sk, entry)) {
 		this_cpu_inc(grants_not_pooled);
 		return;
 	}

@@ -229,7 +229,7 @@ int grants_setup(void);
 void grants_teardown(void);
 bool grants_refill(gfp_t gfp);
 unsigned int grants_pooled(void);
-bool grants_to_be_had(const struct sock *sk, const struct pflow_sock *entry);
+bool grants_may_begin(const struct sock *sk, const struct pflow_sock *entry);
 bool grants_any(void);
 struct mm_grant *grant_begin(struct sock *sk, const struct pflow_sock *entry);
 void grant_forget(struct mm_grant *grant, enum mm_given why);

@@ -4,8 +4,8 @@
  * inheritance (a PI futex), the kernel runs whoever holds the lock in the class of the one that
  * waits. The holder may be any thread, on any CPU, and it takes time that nobody charges to it.
  *
- * So the thread that waits is charged instead, as if it ran all the time: on its own CPU, and on
- * the one where the holder was. The tracepoint sched_pi_setprio tells when the holder's priority
+ * So the thread that waits is charged instead, as if it ran meanwhile: on its own CPU, and on the
+ * one where the holder was. The tracepoint sched_pi_setprio tells when the holder's priority
  * changes, which is when it is lent something and when that is over. It does not tell if two
  * threads lend the same, so each tick looks as well whether the thread still waits.
  *
@@ -31,7 +31,7 @@ static void lend_count(struct lend *lend, u64 now, u64 since_now)
 {
 	u64 since = READ_ONCE(lend->since);
 
-	if (since && cmpxchg(&lend->since, since, since_now) == since && now > since)
+	if (since && cmpxchg64(&lend->since, since, since_now) == since && now > since)
 		atomic64_add(now - since, &lend->lent_ns);
 }
 
@@ -49,7 +49,7 @@ static void on_pi_setprio(void *unused, struct task_struct *holder, struct task_
 		if (waits && READ_ONCE(slots[i].boost.task) == waits) {
 			WRITE_ONCE(lend->holder, holder);
 			WRITE_ONCE(lend->cpu, task_cpu(holder));
-			cmpxchg(&lend->since, 0, now);
+			cmpxchg64(&lend->since, 0, now);
 		} else if (READ_ONCE(lend->holder) == holder) {
 			WRITE_ONCE(lend->holder, NULL);
 			lend_count(lend, now, 0);
@@ -101,7 +101,7 @@ u32 lend_take(struct slot *slot)
 	lockdep_assert_held(&slots_lock);
 	lend_count(lend, now, waits ? now : 0);
 	/* Nobody told of it, nor where the holder is. */
-	if (waits && !cmpxchg(&lend->since, 0, now) && !READ_ONCE(lend->holder))
+	if (waits && !cmpxchg64(&lend->since, 0, now) && !READ_ONCE(lend->holder))
 		WRITE_ONCE(lend->cpu, task_cpu(slot->boost.task));
 	return div_u64(atomic64_xchg(&lend->lent_ns, 0), NSEC_PER_USEC);
 }

@@ -19,22 +19,12 @@ static int sched_start(void)
 
 	if (err)
 		return err;
-	err = fork_setup();
-	if (err)
-		goto no_fork;
-	err = lend_setup();
-	if (err)
-		goto no_lend;
-	err = hook_setup();
-	if (!err)
-		return 0;
-	lend_teardown();
-no_lend:
-	boost_teardown();
-	fork_teardown();
-	return err;
-no_fork:
-	boost_teardown();
+	err = fork_setup() ?: lend_setup() ?: hook_setup();
+	if (err) {
+		lend_teardown();
+		boost_teardown();
+		fork_teardown();
+	}
 	return err;
 }
 

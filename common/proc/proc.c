@@ -22,8 +22,8 @@ struct proc_dir_entry *pflow_root;
  * pflow_reader_is_admin() - may whoever opened this file be told of other people's processes?
  * @m: of the file
  *
- * Context: process, in what is shown of status. Return: whether they have CAP_NET_ADMIN in the
- * initial user namespace.
+ * Context: process, in what is shown of status or metrics. Return: whether they have CAP_NET_ADMIN
+ * in the initial user namespace.
  */
 bool pflow_reader_is_admin(const struct seq_file *m)
 {
@@ -36,7 +36,7 @@ EXPORT_SYMBOL_GPL(pflow_reader_is_admin);
  * and so may sleep on a real-time kernel. Later preemption is off. The opener counts: a program
  * with privileges may be handed the file to read.
  */
-static void status_ask_reader(struct seq_file *m)
+static void reader_ask(struct seq_file *m)
 {
 	m->private = file_ns_capable(m->file, &init_user_ns, CAP_NET_ADMIN) ? m : NULL;
 }
@@ -58,7 +58,7 @@ static int status_show(struct seq_file *m, void *unused)
 {
 	struct pflow_table_stats stats;
 
-	status_ask_reader(m);
+	reader_ask(m);
 	pflow_table_stats(&stats);
 	seq_printf(m, "sockets: %u of at most %u; refused %lu, left to a scan %lu, reaped %lu, gave way %lu\n",
 		   stats.used, stats.max, stats.refused, stats.starved, stats.reaped,
@@ -78,6 +78,7 @@ static int metrics_show(struct seq_file *m, void *unused)
 {
 	struct pflow_table_stats stats;
 
+	reader_ask(m);
 	pflow_table_stats(&stats);
 	seq_printf(m, "# TYPE packetflow_sockets gauge\n"
 		   "# HELP packetflow_sockets Sockets in the shared table.\n"

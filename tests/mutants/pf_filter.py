@@ -16,7 +16,7 @@ MUTANTS = [
     Mutant(
         "the hooks leave while packets wait for user space",
         "pf_filter/nets.c",
-        "if (!on && filter_queues_there())",
+        "if (!on && filter_queues_exist())",
         "if (0)",
         "vm/test_untouched_neighbours.py::test_what_waits_for_user_space_waits_as_long_as_it_takes",
     ),
@@ -275,7 +275,7 @@ MUTANTS = [
     ),
     Mutant(
         "all users' sockets are counted together",
-        "pf_filter/control.c",
+        "pf_filter/crowd.c",
         "data_race(pflow_crowd_note(&home->crowds[entry->user]",
         "for (int user = 0; user <= U8_MAX; user++)"
         "\n\t\tdata_race(pflow_crowd_note(&home->crowds[user]",

@@ -33,7 +33,7 @@ MUTANTS = [
     Mutant(
         "a flow that goes lets packets by those that wait",
         "pf_flow/admit.c",
-        "asks = can ? flow->state == FLOW_IDLE : flow->door != FLOW_SHUT;",
+        "asks = can ? flow->state == FLOW_IDLE : flow->door != FLOW_SHUT && !lost;",
         "asks = !can || flow->state == FLOW_IDLE || flow->door == FLOW_SHUT;",
         LIFETIME + "test_nothing_is_overtaken_when_a_flow_goes_under_a_flood",
     ),
@@ -68,7 +68,7 @@ MUTANTS = [
     Mutant(
         "real-time receivers wait, too",
         "pf_flow/admit.c",
-        "if (unlikely(rank > PFLOW_RANK_RT_BASE)) {",
+        "if (unlikely(rank > PFLOW_RANK_RT_BASE) && !lost) {",
         "if (false) {",
         FLOW + "test_what_is_for_a_real_time_receiver_never_waits",
     ),

@@ -28,7 +28,6 @@ pytestmark = mark.ends
 FUTEX, FUTEX_LOCK_PI = 202, 6  # on x86-64
 CAP, SLACK = 50, 0.1  # percent; of the CPU
 HIS, ANOTHER = 0, 1  # CPUs
-GROUP, PORT, MEMBERS = "239.1.2.3", 9777, 200
 WAIT = 0.5  # s, less than a boost lasts
 
 

@@ -79,17 +79,23 @@ def rounds(receiver: socket.socket, send: Callable[[bytes], object], again: Agai
     return got + drain(receiver)
 
 
+def queue_at(hook: str, priority: str) -> Queue:
+    """Packets to the receiver come to a program there."""
+    queue = Queue()
+    nft(
+        f"table ip queued {{ chain {hook} {{ type filter hook {hook} priority {priority};"
+        f" udp dport {PORT} queue num 0; }}; }}"
+    )
+    return queue
+
+
 @inside(timeout=90)
 def test_what_waits_for_user_space_waits_as_long_as_it_takes() -> None:
     """A program may take long for its verdict; every ten seconds it is looked who receives what."""
     needs("nfnetlink_queue", "nft_queue")
     peer = Peer()
     receiver, sender = udp(peer.ours4, PORT, ROOM), peer.udp()
-    queue = Queue()
-    nft(
-        "table ip queued { chain input {"
-        f" type filter hook input priority filter; udp dport {PORT} queue num 0; }}; }}"
-    )
+    queue = queue_at("input", "filter")
     with pressure() as full:
         begin()
         full.again()
@@ -108,12 +114,7 @@ def test_a_queue_of_user_space(priority: str) -> None:
     def play(again: Again) -> list[bytes]:
         peer = Peer()
         receiver, sender = udp(peer.ours4, PORT, ROOM), peer.udp()
-        queue = Queue()
-        nft(
-            "table ip queued { chain prerouting {"
-            f" type filter hook prerouting priority {priority};"
-            f" udp dport {PORT} queue num 0; }}; }}"
-        )
+        queue = queue_at("prerouting", priority)
         queued = 0
 
         def send(data: bytes) -> None:
