@@ -157,6 +157,19 @@ static void flow_continue_first(struct flow *flow, u64 now)
 	spin_lock(&flow->lock);
 }
 
+/* How long is the next packet to wait, by itself or for those behind it? */
+static u64 flow_batch_in(struct flow *flow, const struct flow_wait *how, u64 now)
+{
+	u64 wait = flow_tokens_in(flow, how->bytes, now);
+	const struct pflow_bucket *bucket = &flow->average;
+
+	if (!wait || now <= how->since)
+		return wait;
+	if (pflow_bucket_wait(bucket, how->bytes) < wait)
+		bucket = &flow->peak;
+	return pflow_bucket_batch(bucket, wait, now - how->since);
+}
+
 /* After a packet, or where there was none to serve: what does the flow do next? */
 static void flow_settle(struct flow *flow, u32 served, u64 now)
 {
@@ -164,11 +177,11 @@ static void flow_settle(struct flow *flow, u32 served, u64 now)
 
 	lockdep_assert_held(&flow->lock);
 	if (next) {
-		const struct flow_wait *wait = flow_wait_of(next);
+		const struct flow_wait *how = flow_wait_of(next);
 
 		flow->state = FLOW_QUEUED;
-		flow_server_settle(&flow->entity, served, wait, now,
-				   flow_tokens_in(flow, wait->bytes, now));
+		flow_server_settle(&flow->entity, served, how, now,
+				   flow_batch_in(flow, how, now));
 	} else {
 		flow->state = FLOW_IDLE;
 		flow_server_leave(&flow->entity);

@@ -18,6 +18,8 @@
 #define QUEUE_MOST	(64u << 20)
 #define PACKETS_LEAST	32u
 #define PACKET_BYTES	256u	/* a buffer takes more memory than a small packet */
+#define LATE_SHARE	64u	/* of what a packet has waited */
+#define LATE_MOST	1000000ull	/* ns; TCP, too, sends a millisecond of its rate at once */
 
 static u64 bytes_in(u64 rate, u32 us)
 {
@@ -86,6 +88,30 @@ u32 pflow_burst_bytes(u64 rate, u32 longest)
 u32 pflow_peak_bytes(u64 peak, u32 longest)
 {
 	return depth_bytes(peak, 1000, longest);
+}
+
+/**
+ * pflow_bucket_batch() - how long is a packet of a queue kept, so that others can go with it?
+ * @bucket: for which it waits, just filled
+ * @wait: ns until that holds its tokens
+ * @waited: ns that it has waited already
+ *
+ * A timer's interrupt, and a start of the server, take as much as to continue a packet. So several
+ * packets share them where they have waited long: it takes them a 64th longer, and no more than a
+ * millisecond. The rate stays what it is, since no tokens are lost before the bucket is full.
+ *
+ * Return: ns, @wait or longer.
+ */
+u64 pflow_bucket_batch(const struct pflow_bucket *bucket, u64 wait, u64 waited)
+{
+	u64 full = pflow_bucket_wait(bucket, PFLOW_BURST_MOST), late = waited / LATE_SHARE;
+
+	if (late > LATE_MOST)
+		late = LATE_MOST;
+	if (late > (full - wait) / 2)
+		late = (full - wait) / 2;
+	/* Another packet would hardly get its tokens in less than this one needs. */
+	return late < wait ? wait : wait + late;
 }
 
 /**

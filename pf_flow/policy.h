@@ -120,6 +120,7 @@ static inline bool pflow_bucket_slow(const struct pflow_bucket *bucket, u32 byte
 
 u32 pflow_burst_bytes(u64 rate, u32 longest);
 u32 pflow_peak_bytes(u64 peak, u32 longest);
+u64 pflow_bucket_batch(const struct pflow_bucket *bucket, u64 wait, u64 waited);
 u32 pflow_queue_bytes(u64 rate);
 u32 pflow_queue_packets(u32 bytes);
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Where packets are dropped, as those who trace drops see it."""
+"""What the kernel's tracepoints tell: where packets are dropped, and how devices are polled."""
 
 import re
 from bisect import bisect
@@ -10,6 +10,7 @@ from pathlib import Path
 
 TRACING = Path("/sys/kernel/tracing")
 EVENT = TRACING / "events/skb/kfree_skb"
+POLL = TRACING / "events/napi/napi_poll"
 
 
 def _functions() -> list[tuple[int, str]]:
@@ -23,6 +24,26 @@ def _function_at(place: str, known: list[tuple[int, str]]) -> str:
     if "+" in place:
         return place.partition("+")[0]
     return known[bisect(known, (int(place, 16), "")) - 1][1]
+
+
+def _whole_trace() -> str:
+    stats = [file.read_text() for file in TRACING.glob("per_cpu/cpu*/stats")]
+    assert stats and all("\noverrun: 0\n" in text for text in stats), "the trace is too small"
+    return (TRACING / "trace").read_text()
+
+
+@contextmanager
+def polls(device: str) -> Iterator[list[int]]:
+    """How many packets each poll of a device has taken meanwhile, filled in at the end."""
+    found: list[int] = []
+    (TRACING / "trace").write_text("")
+    (POLL / "enable").write_text("1")
+    try:
+        yield found
+    finally:
+        (POLL / "enable").write_text("0")
+    line = rf"napi_poll: .* for device {device} work (\d+) "
+    found += map(int, re.findall(line, _whole_trace()))
 
 
 @contextmanager
@@ -40,8 +61,6 @@ def drops_by_function(reason: str = "") -> Iterator[Counter[str]]:
     finally:
         (EVENT / "enable").write_text("0")
         (EVENT / "filter").write_text("0")
-    stats = [file.read_text() for file in TRACING.glob("per_cpu/cpu*/stats")]
-    assert stats and all("\noverrun: 0\n" in text for text in stats), "the trace is too small"
-    trace, known = (TRACING / "trace").read_text(), _functions()
+    trace, known = _whole_trace(), _functions()
     places = re.findall(r"kfree_skb: .* location=(?:0x)?(\S+)", trace)
     counts.update(_function_at(place, known) for place in places)

@@ -10,6 +10,20 @@ POLICY = "unit/test_flow_policy.py::"
 
 MUTANTS = [
     Mutant(
+        "every packet that waits has a timer of its own",
+        "pf_flow/flow.c",
+        "if (!wait || now <= how->since)",
+        "if (true)",
+        FLOW + "test_what_has_waited_long_is_continued_in_batches",
+    ),
+    Mutant(
+        "a batch waits until tokens are lost",
+        "pf_flow/policy.c",
+        "if (late > (full - wait) / 2)",
+        "if (0)",
+        POLICY + "test_batches_cost_neither_tokens_nor_a_time_that_matters",
+    ),
+    Mutant(
         "of a tunnel's super-packet the outer headers are counted",
         "pf_flow/packet.c",
         "if (skb->encapsulation)",

@@ -74,6 +74,7 @@ def _built() -> ctypes.CDLL:
         "bucket_spend": (None, bucket, u32),
         "bucket_holds": (ctypes.c_bool, bucket, u32),
         "bucket_slow": (ctypes.c_bool, bucket, u32),
+        "bucket_batch": (u64, bucket, u64, u64),
         "burst_bytes": (u32, u64, u32),
         "peak_bytes": (u32, u64, u32),
         "queue_bytes": (u32, u64),
@@ -110,6 +111,9 @@ class Bucket:
     def wait(self, size: int, now: int) -> int:
         _built().bucket_fill(self._raw, now)
         return int(_built().bucket_wait(self._raw, size))
+
+    def batch(self, wait: int, waited: int) -> int:
+        return int(_built().pflow_bucket_batch(self._raw, wait, waited))
 
     def spend(self, size: int) -> None:
         _built().bucket_spend(self._raw, size)

@@ -84,6 +84,28 @@ def test_who_always_sends_gets_the_rate(rate: int, burst: int, number: int) -> N
     assert now == -(-number * 1500 * BYTE // rate)
 
 
+@given(rates, bursts, st.integers(0, 2**30), sizes, st.integers(0, 10**12))
+def test_batches_cost_neither_tokens_nor_a_time_that_matters(
+    rate: int, burst: int, spent: int, size: int, waited: int
+) -> None:
+    bucket = Bucket(rate, burst)
+    bucket.spend(spent)
+    wait = bucket.wait(size, 0)
+    later = bucket.batch(wait, waited)
+    assert wait <= later <= wait + min(waited // 64, 10**6)
+    # Nothing runs over that would not have done so by the wait alone.
+    assert later == wait or bucket.tokens + rate * later <= burst * BYTE
+
+
+def test_what_has_waited_long_goes_in_batches() -> None:
+    bucket = Bucket(35_000_000, 43750)
+    bucket.spend(43750)
+    wait = bucket.wait(1500, 0)
+    assert bucket.batch(wait, 10**8) == wait + 10**6
+    assert bucket.batch(wait, 32 * 10**6) == wait + 5 * 10**5
+    assert bucket.batch(wait, 10**7) == wait  # a 64th is less than one packet takes
+
+
 @given(bursts, sizes, times)
 def test_without_a_rate_there_is_no_bound(burst: int, size: int, now: int) -> None:
     bucket = Bucket(0, burst, now)

@@ -14,6 +14,7 @@ from inside import inside, mark
 from inside.flows import FLOW, IP_UDP, change, flow, flows
 from inside.net import UDP_SEGMENT, Peer, datagram, drain, ip, nft, port_of, udp
 from inside.suite import entry, setting, settle, sockets, wait_for
+from inside.tracing import polls
 
 TRACKED = """table inet t {
     chain c {
@@ -51,6 +52,25 @@ def test_what_has_tokens_passes_and_what_has_none_waits(kind: str) -> None:
         assert (found["deferred"], found["deferred_bytes"]) == (10, 10_000)
         assert 400_000 < found["delay_us"] < 800_000
         assert 900_000 < found["delay_most_us"] < 1_300_000
+
+
+@inside(modules=FLOW)
+def test_what_has_waited_long_is_continued_in_batches() -> None:
+    """At last a packet has its tokens after half a millisecond, and all wait for longer than 64."""
+    peer = Peer()
+    receiver, sender = udp(peer.ours4, rcvbuf=1 << 20), peer.udp()
+    size = 1000 - IP_UDP
+    with flows(f"a dport={port_of(receiver)} rate=8k queue=200000"), polls("(?:dummy#)?") as taken:
+        for number in range(200):
+            sender.sendto(datagram(number, size), receiver.getsockname())
+        time.sleep(0.1)
+        change("change a rate=16m")
+        wait_for(lambda: flow("a")["waiting"] == 0)
+        deferred = flow("a")["deferred"]
+    assert drain(receiver) == [datagram(number, size) for number in range(200)]
+    assert deferred > 150
+    assert sum(taken) == deferred, taken
+    assert len([work for work in taken if work]) < deferred * 0.6, taken
 
 
 @inside(modules=FLOW)
