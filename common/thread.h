@@ -29,7 +29,6 @@
  * @rank: its own
  * @cpu: where it runs, or waits to
  * @stolen_ns: time that softirqs took from it while it ran, accumulated
- * @device_ns: of it, time of softirqs in which a device was polled
  * @run: 0..65536, share of the time lately during which it ran
  * @wait: the same during which it wanted to run, and did not
  * @known_us: for how long these two have been followed, at most as long as the mean remembers
@@ -53,7 +52,6 @@ struct pflow_thread {
 	u8 rank;
 	u16 cpu;
 	u64 stolen_ns;
-	u64 device_ns;
 	u32 run;
 	u32 wait;
 	u32 known_us;

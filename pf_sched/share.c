@@ -167,23 +167,19 @@ bool share_spent(const struct asker *asker, unsigned int also)
 
 /*
  * For how long softirqs have received on top of a slot's thread since this was asked last, as far
- * as that is measured. In a softirq in which no device was polled, the thread's own packets may
- * have been received, over the loopback or a pair of devices. So of these softirqs no more counts
- * than of the others, which may well have left the rest of their packets to them. Where a CPU gets
- * all its packets from others (RPS), these softirqs are charged.
+ * as that is measured. Some of their packets may be its own, sent over the loopback. These cannot be
+ * told from the floods to others that a server in a container finds in the backlog. Charged for
+ * those, it would have no boost when it needs one (docs/performance/steering.md).
  */
 static u64 slot_stolen_ns(struct slot *slot)
 {
 	const struct pflow_thread *thread = pflow_thread_find(slot->boost.task->pid);
 	u64 stolen_ns = thread ? READ_ONCE(thread->stolen_ns) : 0;
-	u64 device_ns = thread ? READ_ONCE(thread->device_ns) : 0;
-	/* Both begin at 0 again if the thread was forgotten as a receiver, and met again. */
+	/* It begins at 0 again if the thread was forgotten as a receiver, and met again. */
 	u64 stolen = stolen_ns > slot->stolen_ns ? stolen_ns - slot->stolen_ns : 0;
-	u64 device = device_ns > slot->device_ns ? device_ns - slot->device_ns : 0;
 
 	slot->stolen_ns = stolen_ns;
-	slot->device_ns = device_ns;
-	return min(stolen, 2 * device);
+	return stolen;
 }
 
 /**

@@ -88,7 +88,6 @@ struct lend {
  * @met: CPUs, modulo 64, to which it was moved while raised, and was in somebody's way
  * @ran_ns: CPU time of the thread at the last tick
  * @stolen_ns: of it, time of softirqs on top of the thread
- * @device_ns: of that, time of softirqs in which a device was polled
  * @lend: what it lends to a thread for which it waits
  * @cpu: where the thread was at the last tick
  * @charged_us: CPU time that is still to be taken from its user's purse
@@ -123,7 +122,6 @@ struct slot {
 	u64 met;
 	u64 ran_ns;
 	u64 stolen_ns;
-	u64 device_ns;
 	struct lend lend;
 	int cpu;
 	u32 charged_us;

@@ -204,15 +204,13 @@ static void on_softirq_exit(void *unused, unsigned int vec)
 {
 	struct pflow_load *load = this_cpu_ptr(&pflow_load);
 	struct pflow_thread *thread;
-	bool polled;
 	u64 spent;
 
 	if (vec != NET_RX_SOFTIRQ || !this_cpu_read(entered))
 		return;
 	spent = local_clock() - this_cpu_read(entered);
 	this_cpu_write(entered, 0);
-	polled = load->device_polls != this_cpu_read(device_polls);
-	if (!polled) {
+	if (load->device_polls == this_cpu_read(device_polls)) {
 		spent *= 1 + this_cpu_read(skipped);
 		this_cpu_write(skipped, 0);
 	}
@@ -221,8 +219,6 @@ static void on_softirq_exit(void *unused, unsigned int vec)
 	if (!thread)
 		return;
 	WRITE_ONCE(thread->stolen_ns, READ_ONCE(thread->stolen_ns) + spent);
-	if (polled)
-		WRITE_ONCE(thread->device_ns, READ_ONCE(thread->device_ns) + spent);
 }
 
 static struct pflow_trace entry_trace = { "softirq_entry", on_softirq_entry,
@@ -263,7 +259,6 @@ static void thread_forget(struct pflow_thread *thread)
 	WRITE_ONCE(thread->run, 0);
 	WRITE_ONCE(thread->wait, 0);
 	WRITE_ONCE(thread->stolen_ns, 0);
-	WRITE_ONCE(thread->device_ns, 0);
 	WRITE_ONCE(thread->born, 0);
 	WRITE_ONCE(thread->rank, 0);
 	WRITE_ONCE(thread->pid, 0);
