@@ -167,9 +167,9 @@ bool share_spent(const struct asker *asker, unsigned int also)
 
 /*
  * For how long softirqs have received on top of a slot's thread since this was asked last, as far
- * as that is measured. Some of their packets may be its own, sent over the loopback. These cannot be
- * told from the floods to others that a server in a container finds in the backlog. Charged for
- * those, it would have no boost when it needs one (docs/performance/steering.md).
+ * as that is measured. Some of their packets may be its own, sent over the loopback. But they
+ * cannot be told from the floods to others that a server in a container finds in the backlog.
+ * Charged for those, it would have no boost when it needs one (docs/performance/steering.md).
  */
 static u64 slot_stolen_ns(struct slot *slot)
 {
