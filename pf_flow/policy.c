@@ -96,9 +96,9 @@ u32 pflow_peak_bytes(u64 peak, u32 longest)
  * @wait: ns until that holds its tokens
  * @waited: ns that it has waited already
  *
- * A timer's interrupt, and a start of the server, take as much as to continue a packet. So several
- * packets share them where they have waited long: it takes them a 64th longer, and no more than a
- * millisecond. The rate stays what it is, since no tokens are lost before the bucket is full.
+ * The timer's interrupt and a start of the server cost thousands of instructions. Packets that have
+ * waited long share them: each waits a 64th longer at most, and no more than a millisecond. The
+ * rate stays what it is, since no tokens are lost before the bucket is full.
  *
  * Return: ns, @wait or longer.
  */

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 TRACING = Path("/sys/kernel/tracing")
-EVENT = TRACING / "events/skb/kfree_skb"
+DROP = TRACING / "events/skb/kfree_skb"
 POLL = TRACING / "events/napi/napi_poll"
 
 
@@ -33,15 +33,21 @@ def _whole_trace() -> str:
 
 
 @contextmanager
-def polls(device: str) -> Iterator[list[int]]:
-    """How many packets each poll of a device has taken meanwhile, filled in at the end."""
-    found: list[int] = []
+def _recording(event: Path) -> Iterator[None]:
     (TRACING / "trace").write_text("")
-    (POLL / "enable").write_text("1")
+    (event / "enable").write_text("1")
     try:
-        yield found
+        yield
     finally:
-        (POLL / "enable").write_text("0")
+        (event / "enable").write_text("0")
+
+
+@contextmanager
+def polls(device: str) -> Iterator[list[int]]:
+    """How much each poll did meanwhile, filled in at the end; of devices with such a name."""
+    found: list[int] = []
+    with _recording(POLL):
+        yield found
     line = rf"napi_poll: .* for device {device} work (\d+) "
     found += map(int, re.findall(line, _whole_trace()))
 
@@ -51,16 +57,14 @@ def drops_by_function(reason: str = "") -> Iterator[Counter[str]]:
     """How many buffers each function has dropped meanwhile, filled in at the end; of one reason."""
     counts: Counter[str] = Counter()
     # 6.1 does not print reasons, nor resolve places: filter by number, look up by address.
-    numbers = re.findall(rf'\{{ (\w+), "{reason}" \}}', (EVENT / "format").read_text())
+    numbers = re.findall(rf'\{{ (\w+), "{reason}" \}}', (DROP / "format").read_text())
     (TRACING / "options/hash-ptr").write_text("0")
-    (EVENT / "filter").write_text(f"reason == {numbers[0]}" if reason else "0")
-    (TRACING / "trace").write_text("")
-    (EVENT / "enable").write_text("1")
+    (DROP / "filter").write_text(f"reason == {numbers[0]}" if reason else "0")
     try:
-        yield counts
+        with _recording(DROP):
+            yield counts
     finally:
-        (EVENT / "enable").write_text("0")
-        (EVENT / "filter").write_text("0")
+        (DROP / "filter").write_text("0")
     trace, known = _whole_trace(), _functions()
     places = re.findall(r"kfree_skb: .* location=(?:0x)?(\S+)", trace)
     counts.update(_function_at(place, known) for place in places)

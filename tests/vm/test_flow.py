@@ -16,6 +16,8 @@ from inside.net import UDP_SEGMENT, Peer, datagram, drain, ip, nft, port_of, udp
 from inside.suite import entry, setting, settle, sockets, wait_for
 from inside.tracing import polls
 
+SERVER = "(?:dummy#)?"  # what the kernel calls a device that has no name
+
 TRACKED = """table inet t {
     chain c {
         type filter hook input priority 0
@@ -60,7 +62,7 @@ def test_what_has_waited_long_is_continued_in_batches() -> None:
     peer = Peer()
     receiver, sender = udp(peer.ours4, rcvbuf=1 << 20), peer.udp()
     size = 1000 - IP_UDP
-    with flows(f"a dport={port_of(receiver)} rate=8k queue=200000"), polls("(?:dummy#)?") as taken:
+    with flows(f"a dport={port_of(receiver)} rate=8k queue=200000"), polls(SERVER) as taken:
         for number in range(200):
             sender.sendto(datagram(number, size), receiver.getsockname())
         time.sleep(0.1)
