@@ -44,6 +44,7 @@ enum {
 	FLOW_KNOB_MEMORY,
 	FLOW_KNOB_EXEMPT,
 	FLOW_KNOB_SCHEDULER,
+	FLOW_KNOB_SERVER,
 	FLOW_KNOBS,
 };
 
@@ -439,7 +440,8 @@ void flow_receiver_teardown(void);
 int flow_server_setup(void);
 void flow_server_teardown(void);
 int flow_server_room(u32 flows);
-void flow_server_start(void);
+int flow_server_set_threaded(unsigned int threaded);
+int flow_server_start(void);
 void flow_server_stop(void);
 void flow_server_sleep(struct pflow_entity *entity, const struct flow_wait *next, u64 now,
 		       u64 wait);

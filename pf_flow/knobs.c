@@ -9,6 +9,7 @@
 #define EXEMPT_DEFAULT	"68,546"
 
 static const char *const schedulers[] = { "eevdf", "rank", NULL };	/* as in serve.c */
+static const char *const servers[] = { "softirq", "thread", NULL };
 
 struct pflow_knob flow_knobs[FLOW_KNOBS] = {
 	[FLOW_KNOB_MEMORY] = {
@@ -29,6 +30,12 @@ struct pflow_knob flow_knobs[FLOW_KNOBS] = {
 		.help =
 		"which flow is next of those that have tokens: by weight (eevdf), or whose packet is for the most important receiver (rank)",
 	},
+	[FLOW_KNOB_SERVER] = {
+		.name = "server", .unit = "softirq or thread", .choices = servers,
+		.help =
+		"where packets that waited are continued: in softirqs, or in the kernel thread napi/packetflow-0, whose nice level, class, CPUs and control group you can set; a thread costs some more",
+		.apply = flow_server_set_threaded,
+	},
 };
 
 module_param_cb(memory, &pflow_knob_param_ops, &flow_knobs[FLOW_KNOB_MEMORY], 0444);
@@ -37,6 +44,8 @@ module_param_cb(exempt, &pflow_knob_param_ops, &flow_knobs[FLOW_KNOB_EXEMPT], 04
 MODULE_PARM_DESC(exempt, "ports of no flow (default " EXEMPT_DEFAULT ")");
 module_param_cb(scheduler, &pflow_knob_param_ops, &flow_knobs[FLOW_KNOB_SCHEDULER], 0444);
 MODULE_PARM_DESC(scheduler, "which flow is next: eevdf or rank (default eevdf)");
+module_param_cb(server, &pflow_knob_param_ops, &flow_knobs[FLOW_KNOB_SERVER], 0444);
+MODULE_PARM_DESC(server, "what continues packets that waited: softirq or thread (default softirq)");
 
 /**
  * flow_exempt_setup() - take the default list, unless a parameter gave one

@@ -234,9 +234,10 @@ static void nets_set_door(enum flow_door door)
 int flow_nets_start(void)
 {
 	struct flow_net *ours;
-	int err = 0;
+	int err = flow_server_start();
 
-	flow_server_start();
+	if (err)
+		return err;
 	mutex_lock(&flow_mutex);
 	nets_set_door(FLOW_CONTROLLED);
 	running = true;

@@ -5,7 +5,9 @@
  * There is one for all namespaces, devices and CPUs, so that shares by weight hold over all of
  * them. It is a NAPI instance on a device of its own that nobody else sees: the kernel's own way
  * to do so much work in softirqs and no more, beside what devices bring. It runs on the CPU on
- * which it was last needed. A timer starts it when the next flow has tokens.
+ * which it was last needed. A timer starts it when the next flow has tokens. With
+ * flow/server=thread it runs in a thread of the kernel's (threaded NAPI), napi/packetflow-0. An
+ * administrator can give that a priority and a share of the CPU like any other.
  *
  * The timer is set, and found to be needed, under the lock. While the server runs, nobody else sets
  * it: before it ends it does so itself, under the lock. Whoever comes later sees that it has
@@ -37,6 +39,9 @@ static const struct pflow_scheduler *const schedulers[] = { &pflow_eevdf, &pflow
  * @device: on which NAPI is
  * @memory: of all packets that wait, bytes
  * @waiting: how many these are, with those that are being continued
+ * @mode: for the two below
+ * @enabled: NAPI is
+ * @threaded: it is to run in a thread
  */
 static struct flow_server {
 	spinlock_t lock;	/* for who is next */
@@ -49,6 +54,9 @@ static struct flow_server {
 	struct net_device *device;
 	atomic_long_t memory;
 	atomic_t waiting;
+	struct mutex mode;	/* for where it runs */
+	bool enabled;
+	bool threaded;
 } server;
 
 /* See to it that somebody with tokens is served in time. */
@@ -252,14 +260,46 @@ nomem:
 }
 
 /**
+ * flow_server_set_threaded() - have a thread serve, or a softirq
+ * @threaded: 1 or 0, as the knob's choices
+ *
+ * NAPI changes over the next time it is started, so nothing is lost or overtaken. It must be
+ * enabled: to end the thread, newer kernels wait until NAPI is idle, and one that is disabled never
+ * seems to be.
+ *
+ * Context: process, may sleep. Return: 0 or a negative error, and then nothing has changed.
+ */
+int flow_server_set_threaded(unsigned int threaded)
+{
+	int err = 0;
+
+	mutex_lock(&server.mode);
+	if (server.enabled)
+		err = dev_set_threaded(server.device, threaded);
+	if (!err)
+		server.threaded = threaded;
+	mutex_unlock(&server.mode);
+	return err;
+}
+
+/**
  * flow_server_start() - serve from now on
  *
  * Context: process, may sleep; no packet comes to a flow yet. NAPI may take the lock of its device,
- * so flow_mutex is not held.
+ * so flow_mutex is not held. Return: 0 or a negative error, and then nobody serves.
  */
-void flow_server_start(void)
+int flow_server_start(void)
 {
+	int err;
+
+	mutex_lock(&server.mode);
 	napi_enable(&server.napi);
+	err = dev_set_threaded(server.device, server.threaded);
+	if (err)
+		napi_disable(&server.napi);
+	server.enabled = !err;
+	mutex_unlock(&server.mode);
+	return err;
 }
 
 /**
@@ -269,8 +309,11 @@ void flow_server_start(void)
  */
 void flow_server_stop(void)
 {
+	mutex_lock(&server.mode);
+	server.enabled = false;
 	/* First what may set the timer, except itself. */
 	napi_disable(&server.napi);
+	mutex_unlock(&server.mode);
 	hrtimer_cancel(&server.timer);
 	server.run = false;
 }
@@ -283,11 +326,15 @@ void flow_server_stop(void)
 int flow_server_setup(void)
 {
 	spin_lock_init(&server.lock);
+	mutex_init(&server.mode);
+	server.threaded = flow_knobs[FLOW_KNOB_SERVER].value;
 	server.choice.scheduler = schedulers[0];
 	pflow_hrtimer_setup(&server.timer, on_timer, HRTIMER_MODE_ABS_PINNED);
 	server.device = pflow_dummy_alloc();
 	if (!server.device)
 		return -ENOMEM;
+	/* The thread is called after it. */
+	strscpy(server.device->name, "packetflow", sizeof(server.device->name));
 	/* As gro_cells do: nobody may have it polled by its number. */
 	set_bit(NAPI_STATE_NO_BUSY_POLL, &server.napi.state);
 	netif_napi_add(server.device, &server.napi, on_poll);

@@ -17,6 +17,7 @@ from rig.guest import Guest
 ETHERNET = 14  # bytes of a frame before the IP packet
 UNBOUND = 10_000_000_000  # bits/s, more than any link here has
 TABLE = "/proc/packetflow/flow/table"
+SERVER = "/proc/packetflow/flow/server"
 
 
 @dataclass(frozen=True)
@@ -72,6 +73,14 @@ class Flow(Limit):
 
     def leave(self, guest: Guest) -> None:
         guest.unload()
+
+
+class FlowThread(Flow):
+    """Our own, served by a thread."""
+
+    def enter(self, guest: Guest, ports: Sequence[int]) -> None:
+        super().enter(guest, ports)
+        guest.write(SERVER, "thread")
 
 
 class Police(Limit):
@@ -180,6 +189,7 @@ class NftForward(Limit):
 LIMITS: Mapping[str, Callable[[Sequence[Limited]], Limit]] = {
     **dict.fromkeys(OFF, Limit),
     "flow": Flow,
+    "flow-thread": FlowThread,
     "tc-police": Police,
     "ifb-htb": Ifb,
     "ifb-fq_codel": IfbFqCodel,

@@ -167,6 +167,7 @@ KNOBS: dict[str, Knob] = {
     "flow/memory": Number(1, 1024),
     "flow/exempt": Ports(remote=False),
     "flow/scheduler": Choice(b"eevdf", b"rank"),
+    "flow/server": Choice(b"softirq", b"thread"),
 }
 
 INTERESTING = (

@@ -4,6 +4,7 @@
 from mutants.mutant import Mutant
 
 FLOW = "vm/test_flow.py::"
+SERVER = "vm/test_flow_server.py::"
 LIFETIME = "vm/test_flow_lifetime.py::"
 TABLE = "vm/test_flow_table.py::"
 POLICY = "unit/test_flow_policy.py::"
@@ -155,5 +156,19 @@ MUTANTS = [
         "cgroup; cgroup = cgroup_parent(cgroup))",
         "cgroup; cgroup = NULL)",
         TABLE + "test_flows_by_the_control_group_of_the_receiver",
+    ),
+    Mutant(
+        "a thread that is asked for serves nobody",
+        "pf_flow/serve.c",
+        "err = dev_set_threaded(server.device, threaded);",
+        "err = 0;",
+        SERVER + "test_a_thread_has_the_priority_that_it_is_given",
+    ),
+    Mutant(
+        "a thread that was asked for while the suite was off is forgotten",
+        "pf_flow/serve.c",
+        "err = dev_set_threaded(server.device, server.threaded);",
+        "err = 0;",
+        SERVER + "test_what_is_asked_for_while_the_suite_is_off_counts_when_it_is_on",
     ),
 ]

@@ -1,0 +1,121 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""pf_flow: what continues packets that waited, and that its thread obeys the scheduler."""
+
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from inside import inside, mark
+from inside.flows import FLOW, IP_UDP, change, flow, flows
+from inside.net import Peer, datagram, drain, port_of, udp
+from inside.suite import insmod, rmmod, setting, wait_for
+
+NAME = "napi/packetflow-0"
+SPIN_S = 0.4
+SIZE = 1000 - IP_UDP
+
+
+def server_threads() -> list[int]:
+    return [
+        int(file.parent.name)
+        for file in Path("/proc").glob("[0-9]*/comm")
+        if file.read_text().strip() == NAME
+    ]
+
+
+@contextmanager
+def real_time(task: int, priority: int) -> Iterator[None]:
+    os.sched_setscheduler(task, os.SCHED_FIFO, os.sched_param(priority))
+    try:
+        yield
+    finally:
+        os.sched_setscheduler(task, os.SCHED_OTHER, os.sched_param(0))
+
+
+def continued_beneath_a_task_that_spins(peer: Peer) -> int:
+    """Of ten packets that wait, one each 20 ms, while a real-time task leaves no time to others."""
+    receiver, sender = udp(peer.ours4), peer.udp()
+    with flows(f"a dport={port_of(receiver)} rate=400k burst=1000 queue=100000"):
+        for number in range(11):
+            sender.sendto(datagram(number, SIZE), receiver.getsockname())
+        assert flow("a")["waiting"] > 8
+        with real_time(0, 50):
+            end = time.monotonic() + SPIN_S
+            while time.monotonic() < end:
+                pass
+            found = flow("a")
+        wait_for(lambda: flow("a")["waiting"] == 0)
+        assert drain(receiver) == [datagram(number, SIZE) for number in range(11)]
+    return found["deferred"]
+
+
+@inside(modules=FLOW)
+def test_a_softirq_comes_before_any_task() -> None:
+    assert not server_threads()
+    assert continued_beneath_a_task_that_spins(Peer()) >= 9
+
+
+@inside(modules=FLOW)
+def test_a_thread_has_the_priority_that_it_is_given() -> None:
+    peer = Peer()
+    with setting("flow/server", "thread", "softirq"):
+        (thread,) = server_threads()
+        assert continued_beneath_a_task_that_spins(peer) <= 2
+        with real_time(thread, 60):
+            assert continued_beneath_a_task_that_spins(peer) >= 9
+
+
+@mark.cpus(1, 4)
+@inside(modules=FLOW, pinned=False)
+def test_changing_over_loses_and_overtakes_nothing() -> None:
+    peer = Peer()
+    receiver, sender = udp(peer.ours4, rcvbuf=8 << 20), peer.udp()
+    sent, got = 0, []
+    with flows(f"a dport={port_of(receiver)} rate=4m burst=1000 queue=4m"):
+        for turn in range(40):
+            with setting("flow/server", ("thread", "softirq")[turn % 2], "softirq"):
+                for _ in range(20):
+                    sender.sendto(datagram(sent, SIZE), receiver.getsockname())
+                    sent += 1
+                got += drain(receiver)
+        wait_for(lambda: flow("a")["waiting"] == 0)
+        assert flow("a")["deferred"] > 100
+    time.sleep(0.1)
+    got += drain(receiver)
+    assert got == [datagram(number, SIZE) for number in range(sent)]
+
+
+@mark.parametrize("how", ["enable", "rmmod"])
+@inside(modules=FLOW)
+def test_what_waits_for_a_thread_is_not_lost_when_the_suite_stops(how: str) -> None:
+    peer = Peer()
+    receiver, sender = udp(peer.ours4, rcvbuf=8 << 20), peer.udp()
+    with setting("flow/server", "thread", "softirq"):
+        change(f"add a dport={port_of(receiver)} rate=50k burst=1000 queue=1m")
+        for number in range(50):
+            sender.sendto(datagram(number, SIZE), receiver.getsockname())
+        assert flow("a")["waiting"] > 40
+        if how == "enable":
+            with setting("enable", "0", "1"):
+                assert drain(receiver) == [datagram(number, SIZE) for number in range(50)]
+            # It goes on by a thread, which is the only one.
+            sender.sendto(datagram(50, SIZE), receiver.getsockname())
+            assert len(server_threads()) == 1
+            change("replace")
+        else:
+            rmmod("pf_flow")
+            assert not server_threads()
+            assert drain(receiver) == [datagram(number, SIZE) for number in range(50)]
+            insmod("pf_flow")
+
+
+@inside(modules=FLOW)
+def test_what_is_asked_for_while_the_suite_is_off_counts_when_it_is_on() -> None:
+    with setting("enable", "0", "1"):
+        Path("/proc/packetflow/flow/server").write_text("thread")
+    assert len(server_threads()) == 1
+    with setting("enable", "0", "1"):
+        Path("/proc/packetflow/flow/server").write_text("softirq")
+    assert continued_beneath_a_task_that_spins(Peer()) >= 9
