@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import pytest
 
-FULL, ENDS, OLDEST, NEWEST = "full", "ends", "oldest", "newest"
+FULL, ENDS, OLDEST, NEWEST, FIRST = "full", "ends", "oldest", "newest", "first"
 LATE = "deadline"  # a lever that needs the host to be on time
 
 
@@ -33,6 +33,8 @@ def left_out(
         return newest not in running
     kernel, cpus = machine
     if cpus > 2 or LATE in case(item):
+        return True
+    if again and item.get_closest_marker(FIRST):
         return True
     if kernel == oldest:
         return bool(item.get_closest_marker(NEWEST)) and oldest != newest

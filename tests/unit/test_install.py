@@ -49,6 +49,7 @@ def typed(module: Path) -> bool:
     return " .BTF " in run("readelf", "--sections", "--wide", module)
 
 
+@pytest.mark.full
 def test_a_module_gets_its_types_where_headers_lack_the_kernels(tree: Path, tmp_path: Path) -> None:
     chosen, module = kernel("6.1"), tmp_path / "pf_filter.ko"
     command: list[str | Path] = [tree / "tools" / "module-types"]

@@ -32,6 +32,7 @@ def grown(now: dict[str, float], kept: dict[str, float]) -> dict[str, float]:
 
 
 @pytest.mark.timeout(1800)
+@pytest.mark.ends
 def test_no_packet_costs_more_than_it_did(machine: tuple[str, int], machines: Machines) -> None:
     """Fails if any state of the modules, or an early drop, takes 1 % of a packet more, or if
     what is forwarded to a container costs more than it may."""

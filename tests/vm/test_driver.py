@@ -194,7 +194,7 @@ def uncompiled(guest: Guest) -> str:
 
 
 # Loads the program once, and attaches it again and again.
-CYCLES = 200
+CYCLES = 80
 CYCLE = f"""
 import importlib.machinery, os, socket, struct, types
 loader = importlib.machinery.SourceFileLoader("tool", "{TOOL}")

@@ -278,6 +278,7 @@ def test_when_it_is_killed_the_next_one_gives_back() -> None:
         assert is_restored(receiver)
 
 
+@mark.full()
 @mark.cpus(2)
 @inside(timeout=200, modules=SCHED, pinned=False)
 def test_it_is_killed_at_any_moment() -> None:

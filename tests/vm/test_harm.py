@@ -13,7 +13,6 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 
-import pytest
 from inside import inside, mark
 from inside.net import SMALL, UDP_SEGMENT, Namespace, Peer, drain, drops, nft, udp
 from inside.scheduling import attending, hog, running, spin
@@ -112,6 +111,7 @@ def all_of(*actions: Callable[[], object]) -> Iterator[None]:
 
 
 @mark.counted()
+@mark.first()
 @mark.parametrize("gso", [0, 1400])
 @inside(timeout=200)
 def test_nobody_is_shed_for_a_slow_reader(gso: int) -> None:
@@ -166,7 +166,8 @@ def test_nobody_is_shed_for_who_floods_himself() -> None:
     assert harmed == 0, told
 
 
-@pytest.mark.parametrize("whose", ["host", "user", "user, tracked"])
+@mark.first()
+@mark.parametrize("whose", ["user, tracked", "user", "host"])
 @inside(timeout=100)
 def test_nobody_is_shed_for_who_floods_himself_from_a_namespace_of_his_own(whose: str) -> None:
     """A user's namespace, and a pair of devices to another of his; beside it what others lose."""

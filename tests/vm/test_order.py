@@ -41,6 +41,7 @@ def of_rank(got: Sequence[float], nice: int) -> float:
 @pytest.mark.counted
 @pytest.mark.ends
 @pytest.mark.cpus(2)
+@pytest.mark.first
 @pytest.mark.parametrize("receivers", ["free", "pinned"])
 @pytest.mark.parametrize("queues", ["one", "several"])
 def test_the_order_holds(guest: Guest, receivers: str, queues: str) -> None:

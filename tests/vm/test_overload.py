@@ -21,6 +21,7 @@ from rig.streams import StreamReceiver, send_streams
 from rig.traffic import LIGHT, Flow, Received, sender
 
 pytestmark = [pytest.mark.counted, pytest.mark.ends]
+DECISIONS = pytest.mark.oldest  # of policy.c alone, which is the same on every kernel
 
 NICES = (0, 5, 10)
 PORTS = (5001, 5002, 5003)
@@ -130,6 +131,7 @@ def test_the_order_is_kept_and_nobody_starves(guest: Guest, pps: float) -> None:
     assert min(got) >= 0.5 * FLOOR * SECONDS, (sent, got, told)
 
 
+@pytest.mark.first
 @pytest.mark.parametrize("how", ["switched off", "unloaded"])
 def test_every_drop_is_the_sockets_when_the_suite_is(guest: Guest, pps: float, how: str) -> None:
     """B1 owes a socket what it dropped without looking it up, and nobody else pays then."""
@@ -167,6 +169,7 @@ def test_a_drop_is_seen_by_reason_and_place(guest: Guest, pps: float) -> None:
     assert {place: int(hits) for place, hits in seen} == wanted != {}
 
 
+@DECISIONS
 def test_without_a_floor_the_lowest_may_starve(guest: Guest, pps: float) -> None:
     guest.load("pf_filter", filter={"floor": 0})
     sent, seen = offer(guest, pps, NICES)
@@ -176,6 +179,7 @@ def test_without_a_floor_the_lowest_may_starve(guest: Guest, pps: float) -> None
     assert got[0] > got[1] >= got[2], (sent, got, told)
 
 
+@DECISIONS
 def test_equals_are_not_shed_for_each_other(guest: Guest, pps: float) -> None:
     guest.load("pf_filter")
     sent, seen = offer(guest, pps, (3, 3, 3))
@@ -183,6 +187,7 @@ def test_equals_are_not_shed_for_each_other(guest: Guest, pps: float) -> None:
     assert told["overload"] == told["harm"] == 0, (sent, seen, told)
 
 
+@DECISIONS
 def test_nobody_is_shed_for_its_own_election(guest: Guest, pps: float) -> None:
     """An election comes and goes; who is the most important stays so in between."""
     guest.load("pf_filter", "pf_sched")
@@ -196,6 +201,7 @@ def test_nobody_is_shed_for_its_own_election(guest: Guest, pps: float) -> None:
     assert shed[PORTS[2]] > 0 or is_rt(guest), shed
 
 
+@DECISIONS
 def test_observe_sheds_nobody(guest: Guest, pps: float) -> None:
     guest.load("pf_filter", filter={"mode": "observe"})
     offer(guest, pps, NICES)
@@ -204,6 +210,7 @@ def test_observe_sheds_nobody(guest: Guest, pps: float) -> None:
     assert would["overload"] + would["harm"] > 0 or (is_rt(guest) and would["socket_full"] > 0)
 
 
+@DECISIONS
 def test_the_manual_explains_what_status_says_of_shedding(guest: Guest, pps: float) -> None:
     guest.load("pf_filter")
     said = ""
@@ -238,6 +245,7 @@ def test_tcp_is_never_dropped(guest: Guest, pps: float) -> None:
     assert sum(told.values()) == sum(by_port.values()) > 0
 
 
+@pytest.mark.first
 @pytest.mark.parametrize("nice", [0, 10])
 def test_a_stream_that_waits_for_the_cpu_is_shed_for(guest: Guest, pps: float, nice: int) -> None:
     """Its window is shut meanwhile, or, on 6.1, the receive queue stands; its equals are not

@@ -187,6 +187,7 @@ def test_the_link_is_gone_with_its_guest(machines: Machines) -> None:
     assert TAP not in links
 
 
+@pytest.mark.full
 @pytest.mark.timeout(600)
 def test_counted_time_repeats_itself() -> None:
     """An overload whose clock is the guest's own: the first and all together get the same again.

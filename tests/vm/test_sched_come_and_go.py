@@ -27,6 +27,7 @@ pytestmark = mark.ends
 
 
 @mark.cpus(2)
+@mark.first()
 @inside(timeout=200, load=False, pinned=False)
 def test_loading_and_unloading_while_somebody_is_raised(ten_cycles: int) -> None:
     Path("/sys/kernel/rcu_expedited").write_text("1")
