@@ -184,6 +184,11 @@ def rmmod(module: str) -> None:
     subprocess.run(["rmmod", module], check=True)
 
 
+def is_real_time() -> bool:
+    """Is this kernel made with PREEMPT_RT? Then pf_flow drops nothing early."""
+    return "PREEMPT_RT" in os.uname().version
+
+
 @contextmanager
 def setting(knob: str, value: str, back: str) -> Iterator[None]:
     """A knob of the suite for a while."""

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""The quick set of tests: each behaviour on the oldest and on the newest kernel.
+"""The quick set of tests: each behaviour on the oldest and on the newest kernel. What policy.c
+alone decides, and so alike on all kernels, is tested on the oldest one.
 
 What is left to the full set has a mark beside the test, or at the head of its file; see pytest.ini.
 Two things are told by the machine. Guests of four CPUs take longer than all the rest together when

@@ -7,7 +7,6 @@ somebody else holds it just then. So ftrace notes each that is taken, and how of
 is off there. Without fault it always is as little as anywhere.
 """
 
-import os
 import re
 import socket
 import time
@@ -19,7 +18,7 @@ from pathlib import Path
 from inside import Skip, growing, inside
 from inside.net import pressure, udp
 from inside.scheduling import Counting, attending, calm, flood, hog, knobs, receiving, running
-from inside.suite import ROOT, dropped, metric, sockets, wait_for
+from inside.suite import ROOT, dropped, is_real_time, metric, sockets, wait_for
 
 INSTANCE = Path("/sys/kernel/tracing/instances/packetflow-locks")
 LOCKS = ("rt_spin_lock", "rt_read_lock", "rt_write_lock", "mutex_lock", "rt_mutex_lock")
@@ -94,7 +93,7 @@ def grow() -> None:
 
 @inside(timeout=280, modules=("pf_filter", "pf_sched", "pf_mm"))
 def test_no_lock_that_sleeps_is_taken_where_preemption_is_off() -> None:
-    if "PREEMPT_RT" not in os.uname().version:
+    if not is_real_time():
         raise Skip("this kernel is no real-time one")
     seen = Counting()
     for act in (open_and_close, drop_early, raise_and_fork, grow):
