@@ -10,7 +10,7 @@ namespace of the same guest.
 import os
 import socket
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 
 from inside import inside, mark
@@ -23,6 +23,7 @@ pytestmark = mark.oldest
 SECONDS = 8.0
 PPS = 1000  # to who might be shed; far from what a guest can take
 PACKET = b"x" * 200
+LOW = 10  # the nice level of who might be shed
 
 
 def shed(sock: socket.socket) -> int:
@@ -49,8 +50,15 @@ def every(seconds: float, action: Callable[[], object]) -> None:
         time.sleep(max(0.0, due - time.monotonic()))
 
 
-def sends(peer: Peer, to: socket.socket, pps: int, packet: bytes = PACKET) -> Callable[[], None]:
-    """So many a second, in bursts; from nobody who is kept from it."""
+def sends(
+    peer: Peer,
+    to: socket.socket,
+    pps: int,
+    packet: bytes = PACKET,
+    others: Sequence[socket.socket] = (),
+) -> Callable[[], None]:
+    """So many a second, in bursts; from nobody who is kept from it. Who holds a socket may be taken
+    for its receiver, and this one is more important: so it lets go what it does not send by."""
     out = peer.udp()
     out.connect((peer.ours4, to.getsockname()[1]))
 
@@ -58,7 +66,12 @@ def sends(peer: Peer, to: socket.socket, pps: int, packet: bytes = PACKET) -> Ca
         for _ in range(pps // 100):
             out.send(packet)
 
-    return at(-20, lambda: every(0.01, send))
+    def run() -> None:
+        for sock in (to, *others):
+            sock.close()
+        every(0.01, send)
+
+    return at(-20, run)
 
 
 def takes(sock: socket.socket) -> Callable[[], None]:
@@ -90,24 +103,31 @@ def busy(sock: socket.socket) -> list[Callable[[], None]]:
             sock.recv(2000)
             spin(0.002)
 
-    return [at(10, work_on_each)] * 2
+    return [at(LOW, work_on_each)] * 2
 
 
 def watch(low: socket.socket, known: float = 1.0, seconds: float = SECONDS) -> tuple[bool, int]:
     """Let it run, undisturbed: is the CPU under pressure at the end, and what was shed meanwhile
     of who is low, since all were known?"""
     time.sleep(known)
-    before = shed(low)
-    time.sleep(seconds)
-    return pressed(0), shed(low) - before
+    with attending():
+        before = shed(low)
+        time.sleep(seconds)
+        return pressed(0), shed(low) - before
 
 
 @contextmanager
 def all_of(*actions: Callable[[], object]) -> Iterator[None]:
-    with attending(), ExitStack() as stack:
-        for action in actions:
-            stack.enter_context(running(action))
-        yield
+    """Until its receiver is seen receiving, a socket counts as its maker's. That is this process.
+    So it is no more important meanwhile than the least of them."""
+    os.setpriority(os.PRIO_PROCESS, 0, LOW)
+    try:
+        with ExitStack() as stack:
+            for action in actions:
+                stack.enter_context(running(action))
+            yield
+    finally:
+        os.setpriority(os.PRIO_PROCESS, 0, 0)
 
 
 @mark.counted()
@@ -159,7 +179,7 @@ def test_nobody_is_shed_for_who_floods_himself() -> None:
                 sock.recv(2000)
             time.sleep(0.002)
 
-    with all_of(at(-5, flood), at(10, takes(low)), sends(peer, low, PPS)):
+    with all_of(at(-5, flood), at(LOW, takes(low)), sends(peer, low, PPS)):
         under, harmed = watch(low)
         told = under, (drops(own), drops(wide)), passed()["judged"], harmed
     assert under and min(told[1]) > 1000 and told[2] > 100, told
@@ -181,10 +201,12 @@ def test_nobody_is_shed_for_who_floods_himself_from_a_namespace_of_his_own(whose
     out.connect(own.getsockname())
 
     def burst() -> None:
+        for sock in (own, low):
+            sock.close()
         os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))
         every(0.05, lambda: [out.send(PACKET) for _ in range(100)])
 
-    with all_of(at(0, works(own)), *busy(low), burst, sends(peer, low, PPS)):
+    with all_of(at(0, works(own)), *busy(low), burst, sends(peer, low, PPS, others=[own])):
         under, harmed = watch(low)
         told = under, drops(own), passed()["judged"], harmed
     assert under and told[1] > 1000 and told[2] > 100, told
@@ -203,7 +225,7 @@ def test_nobody_is_shed_for_who_computes() -> None:
             spin(0.018)
             time.sleep(0.002)
 
-    with all_of(at(0, compute), at(10, takes(low)), sends(peer, high, 500), sends(peer, low, PPS)):
+    with all_of(at(0, compute), at(LOW, takes(low)), sends(peer, high, 500), sends(peer, low, PPS)):
         # It is tried once more after 2 s, and 4, and so on.
         under, harmed = watch(low, known=5.0)
         told = under, drops(high), passed()["judged"], harmed
@@ -270,7 +292,7 @@ def test_nobody_is_shed_for_who_waits_for_others() -> None:
 
     with all_of(
         at(0, serve),
-        at(10, takes(low)),
+        at(LOW, takes(low)),
         at(0, answer_slowly),
         at(0, ask),
         sends(peer, low, PPS),
@@ -288,8 +310,8 @@ def test_who_was_never_seen_receiving_is_harmed_for_a_moment() -> None:
     peer = Peer()
     high, low, other = udp(peer.ours4, rcvbuf=SMALL), udp(peer.ours4), udp(peer.ours4)
     with all_of(
-        at(10, takes(low)),
-        at(10, hog),
+        at(LOW, takes(low)),
+        at(LOW, hog),
         at(0, takes(other)),
         sends(peer, other, 10),
         sends(peer, low, PPS),
