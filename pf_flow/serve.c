@@ -265,7 +265,8 @@ nomem:
  *
  * NAPI changes over the next time it is started, so nothing is lost or overtaken. It must be
  * enabled: to end the thread, newer kernels wait until NAPI is idle, and one that is disabled never
- * seems to be.
+ * seems to be. The device is nobody else's, so one lock of ours is enough where the kernel takes
+ * none.
  *
  * Context: process, may sleep. Return: 0 or a negative error, and then nothing has changed.
  */

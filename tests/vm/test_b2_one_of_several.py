@@ -154,7 +154,6 @@ MEMBERS, PACKETS = 2048, 200
 
 
 @mark.counted
-@mark.oldest()
 @inside(timeout=300)
 def test_a_packet_costs_as_much_however_large_its_group_is() -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (2 * MEMBERS, 2 * MEMBERS))

@@ -217,7 +217,6 @@ def await_eth0(guest: Guest, wanted: Values, within: float = SOON) -> None:
     guest.run(["env", "-C", str(TESTS), *wait])
 
 
-@mark.oldest()
 def test_it_lasts_as_long_as_the_overload_and_the_suite(guest: Guest) -> None:
     """A real device with a real sender at its other end."""
     receiver, flows = LIGHT.receiver(guest, PORT, LOWEST, LOOPS), [Flow(PORT, PPS)]

@@ -2,6 +2,7 @@
 """pf_flow: what continues packets that waited, and that its thread obeys the scheduler."""
 
 import os
+import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,6 +15,7 @@ from inside.suite import insmod, is_real_time, rmmod, setting, wait_for
 
 NAME = "napi/packetflow-0"
 SPIN_S = 0.4
+CGROUPS = Path("/sys/fs/cgroup")
 SIZE = 1000 - IP_UDP
 
 
@@ -65,8 +67,25 @@ def test_a_thread_has_the_priority_that_it_is_given() -> None:
     with setting("flow/server", "thread", "softirq"):
         (thread,) = server_threads()
         assert continued_beneath_a_task_that_spins(peer) <= 2
+        as_documented = "renice -n 10 -p $(pgrep napi/packetflow)"
+        subprocess.run(as_documented, shell=True, check=True, capture_output=True)
+        assert os.getpriority(os.PRIO_PROCESS, thread) == 10
         with real_time(thread, 60):
             assert continued_beneath_a_task_that_spins(peer) >= 9
+
+
+@inside(modules=FLOW)
+def test_a_thread_can_be_put_into_a_control_group() -> None:
+    group = CGROUPS / "server"
+    group.mkdir()
+    with setting("flow/server", "thread", "softirq"):
+        (thread,) = server_threads()
+        try:
+            (group / "cgroup.procs").write_text(str(thread))
+            assert Path(f"/proc/{thread}/cgroup").read_text().rstrip().endswith("::/server")
+        finally:
+            (CGROUPS / "cgroup.procs").write_text(str(thread))
+            group.rmdir()
 
 
 @mark.cpus(1, 4)

@@ -21,7 +21,7 @@ from rig.streams import StreamReceiver, send_streams
 from rig.traffic import LIGHT, Flow, Received, sender
 
 pytestmark = [pytest.mark.counted, pytest.mark.ends]
-DECISIONS = pytest.mark.oldest  # of policy.c alone, which is the same on every kernel
+DECISIONS = pytest.mark.oldest  # of policy.c and of texts, which are the same on every kernel
 
 NICES = (0, 5, 10)
 PORTS = (5001, 5002, 5003)
@@ -187,7 +187,6 @@ def test_equals_are_not_shed_for_each_other(guest: Guest, pps: float) -> None:
     assert told["overload"] == told["harm"] == 0, (sent, seen, told)
 
 
-@DECISIONS
 def test_nobody_is_shed_for_its_own_election(guest: Guest, pps: float) -> None:
     """An election comes and goes; who is the most important stays so in between."""
     guest.load("pf_filter", "pf_sched")
@@ -201,7 +200,6 @@ def test_nobody_is_shed_for_its_own_election(guest: Guest, pps: float) -> None:
     assert shed[PORTS[2]] > 0 or is_rt(guest), shed
 
 
-@DECISIONS
 def test_observe_sheds_nobody(guest: Guest, pps: float) -> None:
     guest.load("pf_filter", filter={"mode": "observe"})
     offer(guest, pps, NICES)

@@ -71,7 +71,6 @@ def share_raised(receiver: Receiver) -> float:
 CROWDS: dict[str, Callable[[], None]] = {"stays": fill_oneself, "closes": fill_and_close}
 
 
-@mark.oldest()
 @mark.parametrize("kind", list(CROWDS))
 @inside(modules=SCHED, timeout=120)
 def test_a_crowd_of_one_user_leaves_places_and_share_to_others(kind: str) -> None:
