@@ -183,6 +183,9 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 
 
 def pytest_terminal_summary(terminalreporter: TerminalReporter, config: pytest.Config) -> None:
+    for report in terminalreporter.stats.get("rerun", []):
+        why = report.longreprtext.splitlines()[-LINES:]
+        terminalreporter.write_line("\n".join([f"why {report.nodeid} had a second try:", *why]))
     for text in config.stash.get(COMPLAINTS, []):
         terminalreporter.write_line(text, red=True)
 

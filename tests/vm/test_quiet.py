@@ -76,6 +76,7 @@ def all_drops(guest: Guest) -> dict[str, int]:
     return {name: int(value) for name, value in samples if value != "0"}
 
 
+@pytest.mark.counted  # or a busy host starves the guest, which is an overload
 @pytest.mark.timeout(3600)
 def test_no_packet_of_many_is_dropped(guest: Guest, request: pytest.FixtureRequest) -> None:
     count = min(request.config.getoption("--packets"), MOST_BY_DEVICE)
@@ -92,9 +93,10 @@ def test_no_packet_of_many_is_dropped(guest: Guest, request: pytest.FixtureReque
     got = [receiver.finish() for receiver in receivers]
     assert told == {}
     assert sum(sent.packets.values()) >= 0.9 * count
-    # A busy host starves the guest so that its ring overflows: that is not ours.
+    # What a device or its link loses is not ours. The sender's kernel sends a few of its own.
     missing = sum(sent.packets.values()) - sum(one.packets for one in got)
-    assert missing == after.in_front - before.in_front
+    in_front = after.in_front - before.in_front
+    assert missing <= in_front < missing + 3
 
 
 @pytest.mark.timeout(3600)
