@@ -13,7 +13,7 @@
  *    that namespace against its will.
  *  - A bridge that has not found an address sends what is for it to all its ports, and one of them
  *    gets the very buffer. So a port confirms a trail only if the bridge has found the address
- *    there.
+ *    there, and if bridges tell of it when they find it at another port later (moves.c).
  *
  * What the host judged is not judged in the container again. It is known by the trail's device, and
  * by the hardware address that traced packets come from. So what a neighbour sends over the bridge
@@ -133,7 +133,10 @@ static bool trail_ends_here(const struct trail *trail, const struct filter_packe
 		return false;
 	if (!peer || dev_net(peer) != trail->outer)
 		return packet->net->user_ns == trail->outer->user_ns;
-	return !netif_is_bridge_port(peer) || trail_leaves_by(trail, peer, eth_hdr(skb)->h_dest);
+	if (!netif_is_bridge_port(peer))
+		return true;
+	return IS_ENABLED(CONFIG_NET_SWITCHDEV) &&
+	       trail_leaves_by(trail, peer, eth_hdr(skb)->h_dest);
 }
 
 /**

@@ -60,7 +60,7 @@ int filter_moves_setup(void)
 	if (err)
 		return err;
 	err = register_switchdev_notifier(&switchdevs);
-	if (err == -EOPNOTSUPP)		/* not built: no card could tell us either */
+	if (err == -EOPNOTSUPP)		/* not built: no trail leads over a bridge (meet.c) */
 		err = 0;
 	if (err)
 		unregister_netevent_notifier(&netevents);
