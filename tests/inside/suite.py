@@ -189,6 +189,11 @@ def is_real_time() -> bool:
     return "PREEMPT_RT" in os.uname().version
 
 
+def is_debug() -> bool:
+    """Does this kernel look for mistakes, at a tenth of the speed?"""
+    return os.uname().release.endswith(("-debug", "-kcsan"))
+
+
 @contextmanager
 def setting(knob: str, value: str, back: str) -> Iterator[None]:
     """A knob of the suite for a while."""

@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 from inside import inside, mark
 from inside.flows import FLOW, IP_UDP, change, flow, flows
 from inside.net import UDP_SEGMENT, Peer, datagram, drain, ip, nft, port_of, udp
-from inside.suite import entry, is_real_time, setting, settle, sockets, wait_for
+from inside.suite import entry, is_debug, is_real_time, setting, settle, sockets, wait_for
 from inside.tracing import polls
 
 SERVER = "packetflow"  # the device of pf_flow's server
@@ -347,9 +347,10 @@ def test_what_exceeds_a_full_queue_is_dropped_first_and_the_rate_is_reached(
         found = flow("a")
         if is_real_time():
             assert found["full"] > found["early"] == 0, found
+        elif is_debug():  # it is sent little more than the flow may have
+            assert found["early"] > 0 < found["full"], found
         else:
-            # A debug kernel's CPU is sent little more than the flow may have.
-            assert found["early"] > found["full"] / 4 > 0, found
+            assert found["early"] > found["full"] > 0, found
 
 
 @inside(modules=FLOW)
