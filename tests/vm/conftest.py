@@ -29,6 +29,7 @@ from rig.outcomes import Outcomes
 from rig.shared import Machines
 
 LINES = 20  # of the log
+DEBUG_SLOWER = 4  # so many times as long a test may take on a debug kernel
 FAILED = pytest.StashKey[bool]()
 COMPLAINTS = pytest.StashKey[list[str]]()
 OUTCOMES = pytest.StashKey[Outcomes]()
@@ -212,8 +213,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         order.setdefault((_machine(item), _kind(item)), len(order))
     items.sort(key=lambda item: order[_machine(item), _kind(item)])
     for item in items:
-        if _machine(item):
-            item.add_marker(pytest.mark.flaky(reruns=1, rerun_except="kernel complained"))
+        if not (machine := _machine(item)):
+            continue
+        item.add_marker(pytest.mark.flaky(reruns=1, rerun_except="kernel complained"))
+        own = item.get_closest_marker("timeout")
+        if own and machine[0] in DEBUG:
+            item.add_marker(pytest.mark.timeout(DEBUG_SLOWER * own.args[0]), append=False)
 
 
 def _machine(item: pytest.Item) -> tuple[str, int] | None:
