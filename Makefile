@@ -149,7 +149,7 @@ test-release: modules ## run them as for a release: 10 million packets, 200 cycl
 		--cycles 200 --soak 30 $(PYTEST)
 
 test-debug: DEBUG := $(or $(KERNEL),debug debug-6.12 kcsan)
-test-debug: setup ## run the behaviour tests on kernels that catch mistakes (KERNEL=debug, debug-6.12, kcsan)
+test-debug: setup ## run the behaviour tests on kernels that catch mistakes, in a night for each (KERNEL=debug, debug-6.12, kcsan)
 	tools/debug-kernel $(DEBUG)
 	tools/modules "$(DEBUG)"
 	tests/run --kernel "$(DEBUG)" --timeout 1800 $(PYTEST)
