@@ -348,7 +348,7 @@ def test_what_exceeds_a_full_queue_is_dropped_first_and_the_rate_is_reached(
         if is_real_time():
             assert found["full"] > found["early"] == 0, found
         elif is_debug():  # it is sent little more than the flow may have
-            assert found["early"] > 0 < found["full"], found
+            assert min(found["early"], found["full"]) > 0, found
         else:
             assert found["early"] > found["full"] > 0, found
 

@@ -16,7 +16,7 @@ from inside import inside, mark
 from inside.flows import FLOW, change, flow, flows, until
 from inside.net import Namespace, Peer, bond_over, drain, ip, port_of, udp
 from inside.repeating import busy
-from inside.suite import ROOT, insmod, is_debug, metric, rmmod, set_knob, setting, wait_for
+from inside.suite import ROOT, insmod, metric, rmmod, set_knob, setting, wait_for
 
 RCVBUF = 8 << 20
 
@@ -138,7 +138,7 @@ def test_loading_and_unloading_under_traffic() -> None:
     receiver = udp(peer.ours4)
     port, to = port_of(receiver), receiver.getsockname()[:2]
     with busy(*[flood(peer.udp(), to) for _ in range(3)]):
-        for turn in range(3 if is_debug() else 15):
+        for turn in range(15):
             change(
                 f"add a dport={port} src=10.1.0.0/16 rate={1 + turn}m queue=200k",
                 "add b default rate=1m peak=2m",

@@ -255,7 +255,8 @@ def test_a_few_lost_packets_a_second_count_where_few_come() -> None:
 
 
 @mark.counted()
-@inside(timeout=400)
+@mark.timeout(600)
+@inside(timeout=200)
 def test_nobody_is_shed_for_who_waits_for_others() -> None:
     """A TCP server that sleeps, reads a disk, and asks a peer."""
     peer = Peer()
