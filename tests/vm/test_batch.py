@@ -153,6 +153,7 @@ def polling(sock: socket.socket) -> None:
     sock.setsockopt(socket.SOL_SOCKET, SO_BUSY_POLL, 1)
 
 
+@mark.counted
 @mark.parametrize("who", ["real-time", "polls", "TCP"])
 @inside()
 def test_nobody_who_wants_each_packet_at_once_waits_for_it(who: str) -> None:

@@ -216,7 +216,7 @@ def test_what_is_for_a_real_time_receiver_never_waits(kind: str) -> None:
     own = peer.ours4 if kind == "v4" else peer.ours6
     receiver, sender = udp(own), peer.udp(peer.theirs4 if kind == "v4" else peer.theirs6)
     to = receiver.getsockname()[:2]
-    with flows(f"a dst={own} rate=8k burst=1000 queue=5000"):
+    with flows(f"a dst={own} rate=2k burst=1000 queue=5000"):
         with real_time():
             assert entry(receiver)["rank"] == "41"
             for number in range(50):

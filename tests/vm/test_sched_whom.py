@@ -177,18 +177,24 @@ def test_the_degree_follows_who_comes_later() -> None:
             wait_for(lambda: (high.state().nice, low.state().nice) == (-6, 2))
 
 
-@inside(timeout=150, modules=SCHED)
+@mark.counted
+@inside(modules=SCHED)
 def test_by_round_robin_who_ranks_higher_runs_first() -> None:
-    """A boost that does not help is taken back for a while, so both may take some time to meet."""
+    """The higher one has enough then, or the lower one would not be raised beside it."""
+    hungry = partial(receiving, work=0.003, pause=0)
     with (
-        starving("rr", hogs=1, elect=2, hold=LONG),
-        receiving(partial(os.nice, 5)) as low,
-        receiving() as high,
+        starving("rr", hogs=4, elect=2, hold=LONG, cap=95),
+        hungry(partial(os.nice, 5)) as low,
+        hungry() as high,
         raised(low, "rr"),
     ):
         assert low.state().priority == 1
-        with flood(high.port):
-            wait_for(lambda: (high.state().priority, low.state().priority) == (2, 1), 60)
+        seen = Counting()
+        with flood(high.port, burst=2):
+            try:
+                wait_for(lambda: (high.state().priority, low.state().priority) == (2, 1))
+            except AssertionError:
+                raise AssertionError(seen.all(), high.state()[:4], low.state()[:4]) from None
 
 
 @inside(modules=SCHED)
@@ -209,6 +215,7 @@ def hold_unread() -> None:
         time.sleep(600)
 
 
+@mark.counted
 @inside(modules=SCHED)
 def test_nobody_is_raised_past_who_was_never_seen_receiving() -> None:
     """It may be kept from it by just those who are raised; after a second it is not waited for."""
