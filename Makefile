@@ -51,7 +51,7 @@ SOURCES  = Kbuild Makefile VERSION LICENSE dkms.conf tools/module-types tools/pa
 
 all: ## build the modules for the running kernel (or KVER=, or KDIR=)
 	$(KBUILD) modules
-	-@tools/module-types $(KDIR) $(RELEASE) pf_filter/pf_filter.ko
+	-@tools/module-types $(KDIR) $(RELEASE) pf_filter/pf_filter.ko pf_flow/pf_flow.ko
 
 install: install-tools ## install the modules, tools, service and /etc/packetflow.conf (DESTDIR= for packaging)
 	$(KBUILD) INSTALL_MOD_PATH=$(DESTDIR) INSTALL_MOD_DIR=$(INSTALL_MOD_DIR) \

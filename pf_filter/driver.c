@@ -33,12 +33,12 @@ static bool judging;
 static bool frame_recall(const struct wire *wire, struct filter_packet *packet,
 			 const struct frame *frame)
 {
-	packet->net = dev_net(frame->dev);
-	packet->dev = frame->dev;
+	packet->net = dev_net(frame->in.dev);
+	packet->dev = frame->in.dev;
 	packet->v4 = wire->key.v4;
 	packet->length = frame->length;
 	packet->tos = frame->tos;
-	packet->loopback = frame->dev->flags & IFF_LOOPBACK;
+	packet->loopback = frame->in.dev->flags & IFF_LOOPBACK;
 	packet->truesize = wire->truesize;
 	/* A longer one takes no less. */
 	packet->least = frame->length >= wire->length ? wire->truesize : SKB_TRUESIZE(0);
@@ -90,7 +90,9 @@ static __always_inline bool frame_judge(const struct wire *wire, const struct fr
 
 static noinline int frame_decide(struct xdp_buff *xdp)
 {
-	struct frame frame = { .at = xdp->data, .end = xdp->data_end, .dev = xdp->rxq->dev };
+	struct frame frame = {
+		.in = { .at = xdp->data, .end = xdp->data_end, .dev = xdp->rxq->dev },
+	};
 	struct wire *wire;
 
 	/* With softirqs on, as in a test run of a program, what is remembered is not ours. */
@@ -129,16 +131,13 @@ static const struct btf_kfunc_id_set driver_set = {
 /**
  * filter_driver_register() - let XDP programs ask
  *
- * Once in the module's life; the kernel takes it back itself. Without type information of the
- * module (BTF), which some kernels' headers cannot make, there is nothing to be registered.
+ * Once in the module's life; the kernel takes it back itself.
  *
  * Context: process. Return: 0 or a negative error.
  */
 int filter_driver_register(void)
 {
-	if (!pflow_has_btf(THIS_MODULE))
-		return 0;
-	return register_btf_kfunc_id_set(BPF_PROG_TYPE_XDP, &driver_set);
+	return pflow_driver_register(&driver_set);
 }
 
 /**

@@ -179,7 +179,7 @@ struct flow_counts {
  * @longest: packet that it had, bytes
  * @shape: written under flow_mutex, too
  * @counts: what became of its packets
- * @early: packets dropped ahead of all else; without the lock
+ * @early: packets dropped ahead of all else, or in the driver; without the lock
  * @entity: its place among those that wait; under the server's lock
  * @match: does not change
  * @staged: what @shape is to become; under flow_mutex, as the rest
@@ -417,11 +417,17 @@ bool flow_may_split(const struct flow *flow, u32 bytes, u32 packets);
 bool flow_must_split(const struct flow *flow, u32 bytes, u32 packets);
 struct sk_buff *flow_split(struct sk_buff *skb);
 
+/* driver.c */
+struct xdp_md;
+int pflow_xdp_flow(struct xdp_md *ctx);
+int flow_driver_register(void);
+
 /* recall.c */
 struct flow *flow_recall(const struct flow_table *table, const struct flow_key *key);
 bool flow_recall_shown(const struct sk_buff *skb);
 bool flow_recall_may_tell(const struct flow_table *table, const struct sk_buff *skb);
 void flow_recall_full(const struct flow_table *table, struct flow *flow);
+struct flow *flow_recall_full_of(const struct flow_table *table, const struct flow_key *key);
 struct flow *flow_recall_early(const struct flow_table *table, const struct sk_buff *skb,
 			       const struct nf_hook_state *state);
 void flow_set_full(struct flow *flow, bool full);

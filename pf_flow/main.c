@@ -41,7 +41,7 @@ static int __init pf_flow_init(void)
 	err = pflow_module_register(&flow_module);
 	if (err)
 		goto nets;
-	err = flow_files_setup(flow_module.dir);
+	err = flow_files_setup(flow_module.dir) ?: flow_driver_register();
 	if (err)
 		goto module;
 	return 0;

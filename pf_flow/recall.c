@@ -15,7 +15,7 @@
  * rules that come in between may mark them, and flows ask for marks; or may translate each in
  * another way, as none has opened the connection yet. So one packet of each goes the whole way in
  * each jiffy, and whatever changes is followed as soon as that. While no queue is full the hook is
- * a load and a branch.
+ * a load and a branch. What the early hook is told the driver may use as well (driver.c).
  *
  * Context: softirqs off, RCU read side, unless said otherwise. With PREEMPT_RT softirqs
  * interrupt each other on newer kernels, and there is neither.
@@ -125,6 +125,23 @@ void flow_recall_full(const struct flow_table *table, struct flow *flow)
 }
 
 /**
+ * flow_recall_full_of() - is a packet to be dropped ahead of its last hook?
+ * @table: in force
+ * @key: what the packet says as it comes from the wire
+ *
+ * Return: the flow whose queue is full; NULL: no, or that was not told on this CPU.
+ */
+struct flow *flow_recall_full_of(const struct flow_table *table, const struct flow_key *key)
+{
+	const struct recalled *one = &this_cpu_ptr(recall)->early[flow_key_slot(key)];
+
+	if (one->at != (u32)jiffies || !recalled_is(one, table, key) ||
+	    !READ_ONCE(one->flow->full))
+		return NULL;
+	return one->flow;
+}
+
+/**
  * flow_recall_early() - is a packet to be dropped by the early hook?
  * @table: in force
  * @skb: the packet
@@ -138,17 +155,13 @@ struct flow *flow_recall_early(const struct flow_table *table, const struct sk_b
 			       const struct nf_hook_state *state)
 {
 	struct recall *ours = this_cpu_ptr(recall);
-	const struct recalled *one;
+	struct flow *flow;
 
 	flow_key_set(&ours->shown_key, skb, state);
-	ours->shown = skb;
+	flow = flow_recall_full_of(table, &ours->shown_key);
+	ours->shown = flow ? NULL : skb;
 	ours->shown_at = (u32)jiffies;
-	one = &ours->early[flow_key_slot(&ours->shown_key)];
-	if (one->at != (u32)jiffies || !recalled_is(one, table, &ours->shown_key) ||
-	    !READ_ONCE(one->flow->full))
-		return NULL;
-	ours->shown = NULL;
-	return one->flow;
+	return flow;
 }
 
 /**

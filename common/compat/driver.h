@@ -3,6 +3,7 @@
 #ifndef _PFLOW_COMPAT_DRIVER_H
 #define _PFLOW_COMPAT_DRIVER_H
 
+#include <linux/bpf.h>
 #include <linux/btf.h>
 #include <linux/btf_ids.h>
 #include <linux/module.h>
@@ -39,14 +40,17 @@ static inline bool pflow_ingress_used(const struct net_device *dev)
 	return false;
 }
 
-/* Has the build given the module types that a program can be held against? */
-static inline bool pflow_has_btf(const struct module *module)
+/*
+ * Let XDP programs call functions of a module. Without types of its own (BTF), which some kernels'
+ * headers cannot make, there is nothing to be registered.
+ */
+static inline int pflow_driver_register(const struct btf_kfunc_id_set *set)
 {
 #ifdef CONFIG_DEBUG_INFO_BTF_MODULES
-	return module->btf_data_size;
-#else
-	return false;
+	if (set->owner->btf_data_size)
+		return register_btf_kfunc_id_set(BPF_PROG_TYPE_XDP, set);
 #endif
+	return 0;
 }
 
 #endif

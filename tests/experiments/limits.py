@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from experiments.arms import OFF, Arm
 from experiments.settings import Setting
 from rig.guest import Guest
+from rig.kernels import REPO
 
 ETHERNET = 14  # bytes of a frame before the IP packet
 UNBOUND = 10_000_000_000  # bits/s, more than any link here has
@@ -81,6 +82,23 @@ class FlowThread(Flow):
     def enter(self, guest: Guest, ports: Sequence[int]) -> None:
         super().enter(guest, ports)
         guest.write(SERVER, "thread")
+
+
+class FlowDriver(Flow):
+    """Our own, and what its full queue drops is dropped in the driver of the receiving card."""
+
+    TOOL = "tools/packetflow-xdp"
+
+    def enter(self, guest: Guest, ports: Sequence[int]) -> None:
+        super().enter(guest, ports)
+        guest.run([f"{REPO}/{self.TOOL}", "attach", *self.cards()], timeout=120)
+
+    def leave(self, guest: Guest) -> None:
+        guest.run([f"{REPO}/{self.TOOL}", "detach"])
+        super().leave(guest)
+
+    def cards(self) -> list[str]:
+        return sorted({flow.into for flow in self.flows})
 
 
 class Police(Limit):
@@ -190,6 +208,7 @@ LIMITS: Mapping[str, Callable[[Sequence[Limited]], Limit]] = {
     **dict.fromkeys(OFF, Limit),
     "flow": Flow,
     "flow-thread": FlowThread,
+    "flow-xdp": FlowDriver,
     "tc-police": Police,
     "ifb-htb": Ifb,
     "ifb-fq_codel": IfbFqCodel,

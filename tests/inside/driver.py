@@ -17,27 +17,28 @@ from inside.net import Peer, Pressure, drops
 from inside.suite import wait_for
 
 TOOL = load("packetflow-xdp")
-KNOWN = Path("/run/driver-function")  # which number the function has among the kernel's types
+KNOWN = "/run/driver-functions"  # which numbers they have among the kernel's types
 PORT = 4000
 PACKETS, SIZE, ROOM = 200, 512, 2
 
 
-def number() -> int:
-    """The tool's look-up takes an emulated CPU seconds. It stays the same until the next
-    boot, as no other build of the module is loaded meanwhile."""
-    if not KNOWN.exists():
-        kernel, module = ((TOOL.TYPES / name).read_bytes() for name in ("vmlinux", TOOL.MODULE))
-        KNOWN.write_text(str(TOOL.function_id(kernel, module, TOOL.FUNCTION)))
-    return int(KNOWN.read_text())
+def numbers(modules: list[str]) -> list[int]:
+    """The tool's look-up takes an emulated CPU seconds. They stay the same until the next
+    boot, as no other build of a module is loaded meanwhile, nor another order of modules."""
+    known = Path("-".join([KNOWN, *modules]))
+    if not known.exists():
+        known.write_text(" ".join(map(str, FIND(modules))))
+    return [int(word) for word in known.read_text().split()]
+
+
+FIND, TOOL.numbers = TOOL.numbers, numbers
 
 
 @contextmanager
 def asking(device: str, generic: bool = False) -> Iterator[None]:
     """The program is attached to that device, whatever the tool would say to it."""
-    if not (TOOL.TYPES / TOOL.MODULE).exists():
+    if not TOOL.asked():
         raise Skip("this kernel has no types (BTF)")
-    found = number()
-    TOOL.function_id = lambda *_: found
     flags = TOOL.GENERIC if generic else TOOL.NATIVE
     request = struct.pack(
         "IIII16x", TOOL.program(), socket.if_nametoindex(device), TOOL.ATTACH_XDP, flags

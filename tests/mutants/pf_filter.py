@@ -339,7 +339,7 @@ MUTANTS = [
     ),
     Mutant(
         "a VLAN that nobody has",
-        "pf_filter/frame.c",
+        "common/frames/frame.c",
         "if (!type || frame->end",
         "if (frame->end",
         "vm/test_fuzz_packets.py::test_the_driver_drops_what_the_hook_would",
@@ -367,21 +367,21 @@ MUTANTS = [
     ),
     Mutant(
         "the driver takes frames whose tags the card took off for ones without",
-        "pf_filter/frame.c",
+        "common/frames/frame.c",
         "if (by->features & (",
         "if (by->features & 0 & (",
         "vm/test_driver_devices.py::test_tags_that_the_card_takes_off",
     ),
     Mutant(
         "the driver takes frames whose tags the other end hides for ones without",
-        "pf_filter/frame.c",
+        "common/frames/frame.c",
         "(!tags && tag_may_be_hidden",
         "(tags && tag_may_be_hidden",
         "vm/test_driver_devices.py::test_nor_where_the_other_end_of_a_pair_hides_the_tags",
     ),
     Mutant(
         "the driver does not know VLANs above a bond",
-        "pf_filter/frame.c",
+        "common/frames/frame.c",
         "if (found || !(netif_is_lag_port",
         "if (true || !(netif_is_lag_port",
         "vm/test_driver_devices.py::test_a_bond_and_its_ports",

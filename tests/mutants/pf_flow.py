@@ -7,6 +7,7 @@ FLOW = "vm/test_flow.py::"
 SERVER = "vm/test_flow_server.py::"
 LIFETIME = "vm/test_flow_lifetime.py::"
 TABLE = "vm/test_flow_table.py::"
+DRIVER = "vm/test_flow_driver.py::"
 POLICY = "unit/test_flow_policy.py::"
 
 MUTANTS = [
@@ -16,6 +17,20 @@ MUTANTS = [
         "if (!wait || now <= how->since)",
         "if (true)",
         FLOW + "test_what_has_waited_long_is_continued_in_batches",
+    ),
+    Mutant(
+        "the driver drops frames of other flows, too",
+        "pf_flow/driver.c",
+        "	key->dport = ports->destination;",
+        "	key->dport = htons(4000);",
+        DRIVER + "test_another_flow_is_not_dropped_in_the_driver_for_one_whose_queue_is_full",
+    ),
+    Mutant(
+        "who is dropped in the driver is not counted",
+        "pf_flow/driver.c",
+        "	atomic64_inc(&flow->early);\n",
+        "",
+        DRIVER + "test_what_a_full_queue_drops_is_dropped_in_the_driver",
     ),
     Mutant(
         "a batch waits until tokens are lost",
