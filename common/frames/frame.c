@@ -3,8 +3,8 @@
  * Frame: what a frame in the driver says, and which device the network layer would see it come by.
  *
  * It is read as the network layer would read it. The sum of IPv4's header is verified, too, as the
- * kernel does that only later. What is not plain is left to the hooks: fragments, options, extension
- * headers, what is longer than a packet of its device, and what a program or rule at the
+ * kernel does that only later. What is not plain is left to the hooks: fragments, options,
+ * extension headers, what is longer than a packet of its device, and what a program or rule at the
  * device's ingress may redirect. A tag of a VLAN has to be in the frame. A program cannot see one
  * that the card has taken off, or that was never put in.
  *
@@ -24,7 +24,7 @@
 
 #define TAGS_MOST	2
 
-/* The device that the network layer would see a frame of this device come by; NULL if that is not sure. */
+/* The device by which the network layer sees a frame of this one; NULL if that is not sure. */
 static struct net_device *device_uppermost(struct net_device *dev)
 {
 	while (netif_is_lag_port(dev) || netif_is_bridge_port(dev)) {

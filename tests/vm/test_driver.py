@@ -145,6 +145,16 @@ def test_it_holds_the_module_until_it_is_detached(filtered: Guest) -> None:
     filtered.forget()
 
 
+@pytest.mark.newest
+def test_pf_flow_can_be_asked_alone(guest: Guest) -> None:
+    guest.load("pf_flow")
+    guest.run(f"{TOOL} attach eth0", timeout=SLOW_S)
+    assert attached(guest)
+    assert "in use" in says(guest, "rmmod pf_flow")
+    guest.run(f"{TOOL} detach")
+    time.sleep(0.5)
+
+
 def test_without_types_all_else_works(guest: Guest) -> None:
     guest.load("pf_filter")
     guest.run("rmmod pf_filter")
