@@ -4,9 +4,9 @@
  *
  * Where an administrator asks for it (packetflow xdp attach), a program in a device's driver (XDP)
  * asks here about each frame. Whose it is cannot be known there. The hooks tell (recall.c), as they
- * tell the early hook: the same packets of the wire had the same fate in this jiffy. A mark or a
- * program in between makes another packet of one, and the driver does not see that. So it
- * drops only what came to the early hook without a mark.
+ * tell the early hook: the same packets of the wire had the same fate in this jiffy. The driver sees
+ * no marks, so it drops only what came to the early hook without one. It is ahead of raw rules: one
+ * that gives some packets of a flow another port or address is not seen (docs/design.md).
  *
  * What is not plain UDP or TCP passes (common/frames/frame.c), and all on PREEMPT_RT, where nothing
  * is remembered.
@@ -14,7 +14,7 @@
  * A program that is loaded holds the module, so what it calls is always there. A table in force
  * holds its flows. Its namespace is there, as the device is.
  *
- * Context: softirq, RCU read side.
+ * Context: softirq; RCU is taken here.
  */
 #include <linux/if_ether.h>
 #include <linux/ip.h>
@@ -74,22 +74,32 @@ static bool frame_read(struct pflow_frame *frame, struct flow_key *key)
 	return true;
 }
 
+/* Whose the frame is, if that flow's queue is full. Under RCU. */
+static struct flow *frame_full_flow(struct pflow_frame *frame)
+{
+	const struct flow_table *table;
+	struct flow_key key = {};
+
+	if (!frame_read(frame, &key))
+		return NULL;
+	table = rcu_dereference(flow_net_of(dev_net(frame->dev))->table);
+	return table ? flow_recall_full_of(table, &key) : NULL;
+}
+
 static noinline int frame_decide(struct xdp_buff *xdp)
 {
 	struct pflow_frame frame = { .at = xdp->data, .end = xdp->data_end, .dev = xdp->rxq->dev };
-	const struct flow_table *table;
-	struct flow_key key = {};
 	struct flow *flow;
 
-	/* With softirqs on, as in a test run of a program, what is remembered is not ours. */
-	if (!softirq_count() || xdp_buff_has_frags(xdp) || !frame_read(&frame, &key))
+	/* With softirqs on, as in a test run of a program before 6.3, nothing remembered is ours. */
+	if (!softirq_count() || xdp_buff_has_frags(xdp))
 		return XDP_PASS;
-	table = rcu_dereference(flow_net_of(dev_net(frame.dev))->table);
-	flow = table ? flow_recall_full_of(table, &key) : NULL;
-	if (!flow)
-		return XDP_PASS;
-	atomic64_inc(&flow->early);
-	return XDP_DROP;
+	rcu_read_lock();	/* some drivers rely on softirqs being off */
+	flow = frame_full_flow(&frame);
+	if (flow)
+		atomic64_inc(&flow->early);
+	rcu_read_unlock();
+	return flow ? XDP_DROP : XDP_PASS;
 }
 
 /**

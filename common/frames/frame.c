@@ -24,14 +24,18 @@
 
 #define TAGS_MOST	2
 
+/* The device of which one is a port; NULL: it goes just now, or somebody looks at what comes there. */
+static struct net_device *device_master(struct net_device *dev)
+{
+	dev = netdev_master_upper_dev_get_rcu(dev);
+	return dev && !pflow_ingress_used(dev) ? dev : NULL;
+}
+
 /* The device by which the network layer sees a frame of this one; NULL if that is not sure. */
 static struct net_device *device_uppermost(struct net_device *dev)
 {
-	while (netif_is_lag_port(dev) || netif_is_bridge_port(dev)) {
-		dev = netdev_master_upper_dev_get_rcu(dev);
-		if (!dev)
-			return NULL;
-	}
+	while (dev && (netif_is_lag_port(dev) || netif_is_bridge_port(dev)))
+		dev = device_master(dev);
 	return dev;
 }
 
@@ -40,12 +44,15 @@ static struct net_device *device_of_tag(struct net_device *dev, __be16 type, u16
 {
 	struct net_device *found;
 
-	do {
+	/* It looks above ports itself. What is in between has its turn in this loop. */
+	while (dev && !pflow_ingress_used(dev)) {
 		found = __vlan_find_dev_deep_rcu(dev, type, id);
-		if (found || !(netif_is_lag_port(dev) || netif_is_bridge_port(dev)))
+		if (found && vlan_dev_priv(found)->real_dev == dev)
 			return found;
-		dev = netdev_master_upper_dev_get_rcu(dev);
-	} while (dev);
+		if (!(netif_is_lag_port(dev) || netif_is_bridge_port(dev)))
+			return NULL;
+		dev = device_master(dev);
+	}
 	return NULL;
 }
 
@@ -73,6 +80,12 @@ static bool tag_may_be_hidden(struct net_device *by, struct net_device *dev)
 	       (device_has_vlans(by) || device_has_vlans(dev));
 }
 
+/* A bridge that filters VLANs takes what has no tag for one of them: that of its port. */
+static bool tag_may_be_added(struct net_device *dev)
+{
+	return netif_is_bridge_master(dev) && device_has_vlans(dev);
+}
+
 /* Past the tags; 0 if it is not sure where it goes. */
 static __be16 frame_type(struct pflow_frame *frame)
 {
@@ -96,7 +109,7 @@ static __be16 frame_type(struct pflow_frame *frame)
 	}
 	frame->dev = device_uppermost(frame->dev);
 	if (!frame->dev || !ether_addr_equal(eth->h_dest, frame->dev->dev_addr) ||
-	    (!tags && tag_may_be_hidden(by, frame->dev)))
+	    (!tags && (tag_may_be_hidden(by, frame->dev) || tag_may_be_added(frame->dev))))
 		return 0;
 	return type;
 }

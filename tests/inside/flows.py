@@ -13,6 +13,7 @@ from inside.suite import ROOT, write
 FLOW = ("pf_flow",)
 TABLE, FLOWS, ERROR = (ROOT / "flow" / name for name in ("table", "flows", "error"))
 IP_UDP = 28  # bytes of headers
+SERVER = "napi/packetflow-0"  # the thread, if there is one
 
 
 def change(*lines: str) -> None:
@@ -42,6 +43,23 @@ def flow(name: str) -> dict[str, int]:
         if line.split()[0] == name:
             return dict(zip(head.split()[1:], map(int, line.split()[1:]), strict=True))
     raise LookupError(name)
+
+
+def server_threads() -> list[int]:
+    return [
+        int(file.parent.name)
+        for file in Path("/proc").glob("[0-9]*/comm")
+        if file.read_text().strip() == SERVER
+    ]
+
+
+@contextmanager
+def real_time(task: int, priority: int) -> Iterator[None]:
+    os.sched_setscheduler(task, os.SCHED_FIFO, os.sched_param(priority))
+    try:
+        yield
+    finally:
+        os.sched_setscheduler(task, os.SCHED_OTHER, os.sched_param(0))
 
 
 @contextmanager

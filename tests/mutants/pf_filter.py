@@ -375,14 +375,14 @@ MUTANTS = [
     Mutant(
         "the driver takes frames whose tags the other end hides for ones without",
         "common/frames/frame.c",
-        "(!tags && tag_may_be_hidden",
-        "(tags && tag_may_be_hidden",
+        "(!tags && (tag_may_be_hidden",
+        "(tags && (tag_may_be_hidden",
         "vm/test_driver_devices.py::test_nor_where_the_other_end_of_a_pair_hides_the_tags",
     ),
     Mutant(
         "the driver does not know VLANs above a bond",
         "common/frames/frame.c",
-        "if (found || !(netif_is_lag_port",
+        "if (!(netif_is_lag_port",
         "if (true || !(netif_is_lag_port",
         "vm/test_driver_devices.py::test_a_bond_and_its_ports",
     ),

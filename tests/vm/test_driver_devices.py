@@ -36,7 +36,7 @@ TAGS = {
     "two tags": ("802.1Q", "802.1Q"),
     "two tags, the outer of a provider": ("802.1ad", "802.1Q"),
 }
-MOST = 0.5  # of the packets; the others were the first of their flow in a jiffy
+PART = 0.2  # of the packets at least; of the first of their flow in a jiffy a slow host has many
 
 
 def needs(*modules: str) -> None:
@@ -68,12 +68,12 @@ def tagged(peer: Peer, kinds: tuple[str, ...], number: int) -> Callable[[], obje
 
 def dropped_there(full: Pressure, send: Callable[[], object]) -> None:
     driver, early = ended(full, send)
-    assert MOST * PACKETS < driver <= early, (driver, early)
+    assert PART * PACKETS < driver <= early, (driver, early)
 
 
 def left_to_the_hook(full: Pressure, send: Callable[[], object]) -> None:
     driver, early = ended(full, send)
-    assert driver == 0 < MOST * PACKETS < early, (driver, early)
+    assert driver == 0 < PART * PACKETS < early, (driver, early)
 
 
 @inside()

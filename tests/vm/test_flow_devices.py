@@ -1,18 +1,20 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """pf_flow: a flow's packets come by several devices and CPUs, or have been encrypted."""
 
+import os
 import subprocess
 import time
 from contextlib import ExitStack
 
 from inside import Skip, inside, mark
 from inside.cpus import sending_on
-from inside.flows import FLOW, IP_UDP, flow, flows
-from inside.net import Peer, datagram, drain, ip, udp
-from inside.suite import wait_for
+from inside.flows import FLOW, IP_UDP, change, flow, flows, real_time, server_threads
+from inside.net import Peer, datagram, drain, ip, port_of, udp
+from inside.suite import setting, wait_for
 
 RATE, BURST, SIZE = 800_000, 10_000, 100  # bits a second, bytes; sending_on() sends so long ones
 SECONDS = 4
+MANY = 80
 
 STATE = (
     "xfrm state add src {} dst {} proto esp spi {} mode transport"
@@ -53,6 +55,34 @@ def test_one_rate_holds_over_all_devices_and_cpus() -> None:
     rate = RATE / 8 * (ended - began)
     assert 0.9 * rate < counted < rate + BURST + SIZE + IP_UDP, (counted, rate)
     assert min(from_each.values()) > 0.1 * sum(from_each.values()), from_each
+
+
+@mark.cpus(4)
+@mark.oldest
+@inside(modules=FLOW, pinned=False)
+def test_weights_hold_over_devices_and_cpus() -> None:
+    """Both wait for tokens, and then have enough before their server can run."""
+    light, heavy = Peer(1), Peer(2)
+    receiver = udp("0.0.0.0", rcvbuf=4 << 20)
+    port = port_of(receiver)
+    rows = [f"a dev={light.device} dport={port}", f"b dev={heavy.device} dport={port} weight=3"]
+    with setting("flow/server", "thread", "softirq"):
+        (thread,) = server_threads()
+        os.sched_setaffinity(thread, {0})
+        with flows(*(f"{row} rate=8 burst=1 queue=200000" for row in rows)):
+            for cpu, peer in (1, light), (2, heavy):
+                os.sched_setaffinity(0, {cpu})
+                sender = peer.udp()
+                for number in range(MANY):
+                    sender.sendto(datagram(number, 100), (peer.ours4, port))
+            wait_for(lambda: [flow(name)["waiting"] for name in "ab"] == [MANY - 1] * 2)
+            assert len(drain(receiver)) == 2
+            os.sched_setaffinity(0, {0})
+            with real_time(0, 50):
+                change("replace", *(f"add {row} rate=100g queue=200000" for row in rows))
+            wait_for(lambda: sum(flow(name)["waiting"] for name in "ab") == 0)
+            came = [receiver.recvfrom(2000)[1][0] for _ in range(40)]
+    assert 28 <= came.count(heavy.theirs4) <= 32, came
 
 
 def encrypt(peer: Peer) -> None:

@@ -4,36 +4,16 @@
 import os
 import subprocess
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 from inside import Skip, inside, mark
-from inside.flows import FLOW, IP_UDP, change, flow, flows
+from inside.flows import FLOW, IP_UDP, change, flow, flows, real_time, server_threads
 from inside.net import Peer, datagram, drain, port_of, udp
 from inside.suite import insmod, is_real_time, rmmod, setting, wait_for
 
-NAME = "napi/packetflow-0"
 SPIN_S = 0.4
 CGROUPS = Path("/sys/fs/cgroup")
 SIZE = 1000 - IP_UDP
-
-
-def server_threads() -> list[int]:
-    return [
-        int(file.parent.name)
-        for file in Path("/proc").glob("[0-9]*/comm")
-        if file.read_text().strip() == NAME
-    ]
-
-
-@contextmanager
-def real_time(task: int, priority: int) -> Iterator[None]:
-    os.sched_setscheduler(task, os.SCHED_FIFO, os.sched_param(priority))
-    try:
-        yield
-    finally:
-        os.sched_setscheduler(task, os.SCHED_OTHER, os.sched_param(0))
 
 
 def continued_beneath_a_task_that_spins(peer: Peer) -> int:
