@@ -151,8 +151,10 @@ def test_pf_flow_can_be_asked_alone(guest: Guest) -> None:
     guest.run(f"{TOOL} attach eth0", timeout=SLOW_S)
     assert attached(guest)
     assert "in use" in says(guest, "rmmod pf_flow")
-    guest.run(f"{TOOL} detach")
-    time.sleep(0.5)
+    guest.run(f"{SUITE} stop", timeout=SLOW_S)
+    assert not attached(guest)
+    assert "pf_" not in guest.run("lsmod").out
+    guest.forget()
 
 
 def test_without_types_all_else_works(guest: Guest) -> None:

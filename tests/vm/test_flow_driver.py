@@ -104,12 +104,12 @@ def test_what_a_raw_rule_marks_is_not_dropped_in_the_driver() -> None:
 def test_another_flow_is_not_dropped_in_the_driver_for_one_whose_queue_is_full() -> None:
     peer = peer_without_tags()
     other, sender = udp(peer.ours4, rcvbuf=1 << 20), peer.udp()
-    of_a = by_udp(peer, "v4")
     rows = f"a dport={PORT} {FEW}", f"b dport={port_of(other)} rate=100m"
 
     def send() -> None:
-        of_a()
-        sender.sendto(DATA, other.getsockname())
+        """From one port, so that they differ by the other's alone."""
+        for port in PORT, port_of(other):
+            sender.sendto(DATA, (peer.ours4, port))
 
     with asking(peer.device), flows(*rows):
         found, _ = told(met, send)
