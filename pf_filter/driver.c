@@ -95,7 +95,7 @@ static noinline int frame_decide(struct xdp_buff *xdp)
 	};
 	struct wire *wire;
 
-	/* With softirqs on, as in a test run of a program before 6.3, nothing remembered is ours. */
+	/* With softirqs on, as in a test run before 6.3, nothing that is remembered is ours. */
 	if (!READ_ONCE(judging) || !softirq_count() || xdp_buff_has_frags(xdp))
 		return XDP_PASS;
 	wire = frame_recognise(&frame, xdp);

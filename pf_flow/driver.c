@@ -4,9 +4,9 @@
  *
  * Where an administrator asks for it (packetflow xdp attach), a program in a device's driver (XDP)
  * asks here about each frame. Whose it is cannot be known there. The hooks tell (recall.c), as they
- * tell the early hook: the same packets of the wire had the same fate in this jiffy. The driver sees
- * no marks, so it drops only what came to the early hook without one. It is ahead of raw rules: one
- * that gives some packets of a flow another port or address is not seen (docs/design.md).
+ * tell the early hook: the same packets of the wire had the same fate in this jiffy. The driver
+ * sees no marks, so it drops only what came to the early hook without one. It is ahead of raw
+ * rules: one that gives some packets of a flow another port or address is not seen (design.md).
  *
  * What is not plain UDP or TCP passes (common/frames/frame.c), and all on PREEMPT_RT, where nothing
  * is remembered.
@@ -91,7 +91,7 @@ static noinline int frame_decide(struct xdp_buff *xdp)
 	struct pflow_frame frame = { .at = xdp->data, .end = xdp->data_end, .dev = xdp->rxq->dev };
 	struct flow *flow;
 
-	/* With softirqs on, as in a test run of a program before 6.3, nothing remembered is ours. */
+	/* With softirqs on, as in a test run before 6.3, nothing that is remembered is ours. */
 	if (!softirq_count() || xdp_buff_has_frags(xdp))
 		return XDP_PASS;
 	rcu_read_lock();	/* some drivers rely on softirqs being off */

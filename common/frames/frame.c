@@ -24,7 +24,7 @@
 
 #define TAGS_MOST	2
 
-/* The device of which one is a port; NULL: it goes just now, or somebody looks at what comes there. */
+/* Of which one is a port. NULL: it goes just now, or somebody looks at what comes there. */
 static struct net_device *device_master(struct net_device *dev)
 {
 	dev = netdev_master_upper_dev_get_rcu(dev);
