@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * Frames in a driver, which have no buffer yet: where a module's XDP program asks about one.
+ * Frames: what a driver has received and has made no buffer for yet. XDP programs ask modules
+ * about them.
  */
 #ifndef _PFLOW_FRAME_H
 #define _PFLOW_FRAME_H

@@ -3,7 +3,7 @@
  * Driver: what is shed anyway is dropped before it costs a buffer.
  *
  * An early drop at the hook has cost its buffer and the way there, more than half of what softirqs
- * take for a packet. Where an administrator asks for it (packetflow xdp attach), a program of two
+ * take for a packet. Where an administrator asks for it (packetflow xdp attach), a program of a few
  * instructions runs in a device's driver (XDP) and asks here about each frame. The verdict
  * is the hook's: same receiver, same cut, same coin (judge.c).
  *

@@ -103,20 +103,20 @@ static noinline int frame_decide(struct xdp_buff *xdp)
 }
 
 /**
- * pflow_xdp_flow() - is a frame to be dropped in the driver, as its flow's queue is full?
+ * pflow_xdp_judge_flow() - is a frame to be dropped in the driver, as its flow's queue is full?
  * @ctx: it
  *
  * For XDP programs.
  *
  * Context: a device's poll, softirq. Return: %XDP_PASS or %XDP_DROP.
  */
-__bpf_kfunc int pflow_xdp_flow(struct xdp_md *ctx)
+__bpf_kfunc int pflow_xdp_judge_flow(struct xdp_md *ctx)
 {
 	return flow_any_full() ? frame_decide((struct xdp_buff *)ctx) : XDP_PASS;
 }
 
 BTF_KFUNCS_START(driver_ids)
-BTF_ID_FLAGS(func, pflow_xdp_flow)
+BTF_ID_FLAGS(func, pflow_xdp_judge_flow)
 BTF_KFUNCS_END(driver_ids)
 
 static const struct btf_kfunc_id_set driver_set = {

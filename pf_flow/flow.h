@@ -419,7 +419,7 @@ struct sk_buff *flow_split(struct sk_buff *skb);
 
 /* driver.c */
 struct xdp_md;
-int pflow_xdp_flow(struct xdp_md *ctx);
+int pflow_xdp_judge_flow(struct xdp_md *ctx);
 int flow_driver_register(void);
 
 /* recall.c */
