@@ -20,8 +20,8 @@
  * @share: 0..65536, of a receiver's packets; of time on a scale on which as much is bearable
  * @level: the receiver's
  * @cause: what shedding for it counts as
- * @ceased: level plus one of the most important receiver that lost, and was not seen receiving
- *	for so long that it is none; 0: of nobody
+ * @ceased: level plus one of the most important receiver that lost, and turned out to be none, or
+ *	to be less important; 0: of nobody
  * @spare: 0..65536, of the time that the worst off of those who lost lately did not run, so much
  *	it slept, as it had caught up; where nobody did, the CPU's idle time
  */
@@ -54,6 +54,12 @@ struct usage {
  * about there, 0..65536: as the last tick found it, and as this one has until now (elsewhere.c).
  */
 static u32 lacked[PFLOW_LEVELS], lacked_now[PFLOW_LEVELS];
+
+/* Who lost, and was taken to be of that level, is not. */
+static void harm_note_ceased(struct harm *worst, u16 level)
+{
+	worst->ceased = max_t(u16, worst->ceased, level + 1);
+}
 
 static void harm_note_lack(u16 level, u32 share)
 {

@@ -207,6 +207,22 @@ static const struct pflow_thread *entry_thread(const struct pflow_sock *entry)
 	       READ_ONCE(thread->known_us) ? thread : NULL;
 }
 
+/*
+ * Note of which level a victim is now. If it was more important before, nobody of that level is
+ * harmed: who holds the socket was taken for its receiver until that was seen, or the receiver has
+ * become less important.
+ */
+static u16 victim_take_level(struct victim *victim, const struct pflow_sock *entry,
+			     struct harm *worst)
+{
+	u16 before = READ_ONCE(victim->level), level = filter_level(entry);
+
+	if (pflow_level_outranks(before, level))
+		harm_note_ceased(worst, before);
+	WRITE_ONCE(victim->level, level);
+	return level;
+}
+
 static void harm_weigh_losses(struct harm *worst, struct victim *victims,
 			      const struct usage *usage, const struct order *order,
 			      struct pflow_cut cut, u32 elapsed_us)
@@ -234,12 +250,11 @@ static void harm_weigh_losses(struct harm *worst, struct victim *victims,
 			continue;
 		}
 		if (!entry_is_receiving(entry)) {
-			worst->ceased = max_t(u16, worst->ceased, filter_level(entry) + 1);
+			harm_note_ceased(worst, filter_level(entry));
 			WRITE_ONCE(victim->sk, NULL);
 			continue;
 		}
-		level = filter_level(entry);
-		WRITE_ONCE(victim->level, level);
+		level = victim_take_level(victim, entry, worst);
 		loss = victim_count_loss(victim, entry, elapsed_us);
 		if (level <= cut.level)
 			continue;

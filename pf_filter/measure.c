@@ -13,7 +13,7 @@
  * @trial: how far it reaches
  * @cause: what it was last raised for, %FILTER_DROP_OVERLOAD or %FILTER_DROP_HARM
  * @level: of the receiver for whom that was
- * @ceased: that receiver turned out to receive nothing
+ * @ceased: that receiver turned out to receive nothing, or to be less important
  */
 struct measure {
 	struct pflow_cut cut;

@@ -110,7 +110,7 @@ static void harm_weigh_waits(struct harm *worst, const struct usage *usage,
 		/* Idle moments in between are none that it could use. */
 		if (wait > PFLOW_KEPT_FROM && harm_can_be_helped(order, cut, level))
 			worst->spare = 0;
-		/* What all may have at the floor is not to be saved. */
+		/* If all below it are shed, nothing more can be saved. */
 		if (harm_note_wait(usage, order, cut, level, wait))
 			continue;
 		wait = min(wait, shedding_would_save(usage, order, level, begun));

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from experiments.result import Json
+from rig.kernels import SERIES
 
 Kept = Callable[[str], Json]
 
@@ -159,9 +160,9 @@ COSTS = (
 
 def price(kept: Kept) -> str:
     """What a packet costs more than on stock, from a device to recvmsg(), as Markdown."""
-    results = [kept(f"cost-{kernel}") for kernel in ("6.1", "6.12", "7.x")]
+    results = [kept(f"cost-{kernel}") for kernel in SERIES]
     versions = [found["version"].partition("+")[0] for found in results]
-    lines = [f"| modules | while | {' | '.join(versions)} |", "| --- | --- | --- | --- | --- |"]
+    lines = [f"| modules | while | {' | '.join(versions)} |", "| --- " * (2 + len(SERIES)) + "|"]
     for words, filter_alone, all_of_them in COSTS:
         for modules, name in (("`pf_filter`", filter_alone), ("all", all_of_them)):
             if name:

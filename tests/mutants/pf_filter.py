@@ -380,6 +380,27 @@ MUTANTS = [
         "vm/test_driver_devices.py::test_nor_where_the_other_end_of_a_pair_hides_the_tags",
     ),
     Mutant(
+        "the driver takes frames that a bridge puts a tag into for ones without",
+        "common/frames/frame.c",
+        " || tag_may_be_added(frame->dev)",
+        "",
+        "vm/test_driver_devices.py::test_a_bridge_that_may_put_a_tag_in",
+    ),
+    Mutant(
+        "the driver drops what rules at a device on the way up would see",
+        "common/frames/frame.c",
+        "while (dev && !pflow_ingress_used(dev))",
+        "while (dev)",
+        "vm/test_driver_devices.py::test_rules_at_the_ingress_of_vlans_see_all",
+    ),
+    Mutant(
+        "the driver drops what rules at a bond below a bridge would see",
+        "common/frames/frame.c",
+        "return dev && !pflow_ingress_used(dev) ? dev : NULL;",
+        "return dev;",
+        "vm/test_driver_devices.py::test_rules_at_the_ingress_of_a_bond_below_a_bridge_see_all",
+    ),
+    Mutant(
         "the driver does not know VLANs above a bond",
         "common/frames/frame.c",
         "if (!(netif_is_lag_port",

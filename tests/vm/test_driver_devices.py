@@ -10,7 +10,8 @@ import os
 import re
 import socket
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 
 from inside import Skip, inside, mark
@@ -162,20 +163,23 @@ def test_nor_where_the_other_end_of_a_pair_hides_the_tags() -> None:
     receives_all_beside_a_full_one(peer)
 
 
-def master(peer: Peer, kind: str, name: str) -> Callable[[], object]:
+def master(
+    peer: Peer, kind: str, name: str, port: str = "", far: str = "eth0"
+) -> Callable[[], object]:
     """The device gets another above, with an address of its own; what sends to that."""
+    port = port or peer.device
     ip(
-        f"link add {name} type {kind}\nlink set {peer.device} down\n"
-        f"link set {peer.device} master {name}\nlink set {peer.device} up\n"
+        f"link add {name} type {kind}\nlink set {port} down\n"
+        f"link set {port} master {name}\nlink set {port} up\n"
         f"link set {name} address 02:00:00:00:01:01 up\naddress add 10.30.0.1/24 dev {name}\n"
         f"neighbour replace 10.30.0.2 lladdr 02:00:00:00:01:02 dev {name}"
     )
     with peer:
         ip(
-            "address add 10.30.0.2/24 dev eth0\n"
-            "neighbour replace 10.30.0.1 lladdr 02:00:00:00:01:01 dev eth0"
+            f"address add 10.30.0.2/24 dev {far}\n"
+            f"neighbour replace 10.30.0.1 lladdr 02:00:00:00:01:01 dev {far}"
         )
-    send = sender(peer, "eth0", "10.30.0.1")
+    send = sender(peer, far, "10.30.0.1")
     before = met()
     wait_for(lambda: send() and met() > before)  # its port takes a moment
     return send
@@ -214,6 +218,83 @@ def test_a_port_of_a_bridge(rules: bool) -> None:
     send = master(peer, "bridge", "br0")
     with asking(peer.device):
         dropped_there(full, send)
+
+
+@inside()
+def test_a_bridge_that_may_put_a_tag_in() -> None:
+    """It filters VLANs, and may count what has no tag to one of them. No program sees that."""
+    needs("bridge", "8021q")
+    peer, full = Peer(), Pressure("0.0.0.0", PORT)
+    tags_stay(peer.device)
+    port = vlan(peer.device, ("802.1Q",), 20, "1", "2", "02:00:00:00:01:02")
+    with peer:
+        tags_stay("eth0")
+        far = vlan("eth0", ("802.1Q",), 20, "2", "1", "02:00:00:00:01:01")
+    send = master(peer, "bridge vlan_filtering 1", "br0", port, far)
+    with asking(port, generic=True):
+        dropped_there(full, send)
+        ip("link add link br0 name br0.8 type vlan id 8\nlink set br0.8 up")
+        left_to_the_hook(full, send)
+
+
+@contextmanager
+def rules_at(device: str) -> Iterator[None]:
+    """Somebody looks at what comes by it."""
+    chain = f'chain c {{ type filter hook ingress device "{device}" priority 0; }}'
+    subprocess.run(["nft", f"table netdev looking {{ {chain} }}"], check=True)
+    yield
+    subprocess.run(["nft", "delete table netdev looking"], check=True)
+
+
+def each_may_look(full: Pressure, send: Callable[[], object], by: str, way: list[str]) -> None:
+    """Rules at any of these devices see all that comes by them."""
+    with asking(by):
+        dropped_there(full, send)
+        for device in way:
+            with rules_at(device):
+                left_to_the_hook(full, send)
+
+
+@inside()
+def test_rules_at_the_ingress_of_vlans_see_all() -> None:
+    needs("8021q")
+    peer, full = Peer(), Pressure("0.0.0.0", PORT)
+    tags_stay(peer.device)
+    with peer:
+        tags_stay("eth0")
+    send = tagged(peer, ("802.1Q", "802.1Q"), 20)
+    name = peer.device
+    each_may_look(full, send, name, [name, f"{name}.7", f"{name}.7.7"])
+
+
+@inside()
+def test_rules_at_the_ingress_of_a_bond_see_all() -> None:
+    """What comes by it to itself, and what to a VLAN above."""
+    needs("bonding", "8021q")
+    peer, full = Peer(), Pressure("0.0.0.0", PORT)
+    with peer:
+        tags_stay("eth0")
+    tags_stay(peer.device)
+    send = master(peer, "bond mode active-backup", "b0")
+    each_may_look(full, send, peer.device, [peer.device, "b0"])
+    vlan("b0", ("802.1Q",), 20, "1", "2", "02:00:00:00:01:02")
+    with peer:
+        name = vlan("eth0", ("802.1Q",), 20, "2", "1", "02:00:00:00:01:01")
+    send = sender(peer, name, "10.20.0.1")
+    each_may_look(full, send, peer.device, [peer.device, "b0", "b0.7"])
+
+
+@inside()
+def test_rules_at_the_ingress_of_a_bond_below_a_bridge_see_all() -> None:
+    needs("bonding", "bridge")
+    peer, full = Peer(), Pressure("0.0.0.0", PORT)
+    tags_stay(peer.device)
+    ip(
+        f"link add b0 type bond mode active-backup\nlink set {peer.device} down\n"
+        f"link set {peer.device} master b0\nlink set {peer.device} up\nlink set b0 up"
+    )
+    send = master(peer, "bridge", "br0", "b0")
+    each_may_look(full, send, peer.device, [peer.device, "b0", "br0"])
 
 
 STEER = "mount -t sysfs sysfs /sys && echo 2 > /sys/class/net/v1/queues/rx-0/rps_cpus"

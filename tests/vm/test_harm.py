@@ -326,3 +326,30 @@ def test_who_was_never_seen_receiving_is_harmed_for_a_moment() -> None:
             told = under, drops(high), harmed
     assert under and told[1] > 500 * SECONDS, told
     assert harmed == 0, told
+
+
+@mark.counted()
+@mark.timeout(600)
+@inside(timeout=200)
+def test_nobody_is_shed_for_who_has_become_less_important() -> None:
+    """Nor for who held a socket and was taken for its receiver, until that one was seen. The CPU
+    stays busy, and somebody who is more important than who is shed receives there all the time."""
+    peer = Peer()
+    high, low, other = udp(peer.ours4, rcvbuf=SMALL), udp(peer.ours4), udp(peer.ours4)
+    with all_of(
+        at(5, takes(low)),
+        at(LOW, hog),
+        at(0, takes(other)),
+        sends(peer, other, 100, others=[high, low]),
+        sends(peer, low, PPS, others=[high, other]),
+    ):
+        time.sleep(1.0)
+        before = shed(low)
+        with running(at(0, works(high))) as pids, running(sends(peer, high, 4 * PPS, others=[low])):
+            with attending():
+                wait_for(lambda: shed(low) > before)
+            os.setpriority(os.PRIO_PROCESS, pids[0], 15)
+            under, harmed = watch(low, known=6.0, seconds=SECONDS / 2)
+            told = under, drops(high), passed()["judged"], harmed
+    assert under and told[1] > 100 and told[2] > 100, told
+    assert harmed == 0, told

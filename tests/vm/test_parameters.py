@@ -13,7 +13,7 @@ BAD = {
         {"batch_us": "1001"},
         {"rank_depth": "9"},
     ],
-    "filter": [{"mode": "off"}, {"floor": "-1"}, {"exempt": "0"}, {"exempt": "1," * 600}],
+    "filter": [{"mode": "off"}, {"floor": "-1"}, {"floor_share": "101"}, {"exempt": "0"}, {"exempt": "1," * 600}],
     "sched": [{"mode": "off"}, {"lever": "fifo"}, {"cap": "0"}, {"exempt": "a,"}],
     "mm": [{"mode": "off"}, {"budget": "-1"}, {"scale": "9"}, {"exempt": "0"}],
     "flow": [{"memory": "0"}, {"scheduler": "fifo"}, {"server": "task"}, {"exempt": "0"}],
