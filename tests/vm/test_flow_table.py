@@ -26,6 +26,8 @@ from inside.flows import (
 from inside.net import Namespace, Peer, nft, port_of, udp
 from inside.suite import error_of, is_real_time, metric, set_knob, settle, wait_for, write
 
+pytestmark = mark.ends
+
 ROWS = [
     "add a family=4 src=10.0.0.0/8 dst=10.1.0.1/32 proto=17 sport=5 dport=53 rate=1000 weight=7",
     "add b family=6 dst=fd01::/64 proto=6 rate=1000000 peak=2000000 burst=5000 queue=70000",

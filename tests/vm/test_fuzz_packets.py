@@ -18,6 +18,8 @@ from inside import Skip, inside, mark
 from inside.net import Namespace, Pressure, drops, ip
 from inside.suite import ALL, begin, dropped, set_knob
 
+pytestmark = mark.ends
+
 TOOL = Path(__file__).resolve().parents[2] / "tools" / "packetflow-xdp"
 FULL, FULL4 = 4000, 4002
 BATCH = 250_000  # in one namespace

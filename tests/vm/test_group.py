@@ -255,7 +255,8 @@ def test_whoever_was_elected_before_it_came_is_raised_too() -> None:
 
 @inside(modules=SCHED)
 def test_when_it_is_ended_it_gives_back() -> None:
-    with helped() as program, starving("group", hold=10_000), receiving() as receiver:
+    # Beside two that never sleep the program may take longer to end than any boost lasts.
+    with helped() as program, starving("group", 1, hold=10_000), receiving() as receiver:
         raise_up(receiver)
         program.terminate()
         assert program.wait(10) == 0

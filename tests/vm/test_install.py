@@ -8,6 +8,8 @@ import pytest
 from rig.guest import Guest
 from rig.kernels import REPO
 
+pytestmark = pytest.mark.ends
+
 # Looking at every module of the kernel, depmod takes minutes here: show it none but ours.
 ALONE = """
 set -e

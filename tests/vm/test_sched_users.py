@@ -71,8 +71,10 @@ def share_raised(receiver: Receiver) -> float:
 CROWDS: dict[str, Callable[[], None]] = {"stays": fill_oneself, "closes": fill_and_close}
 
 
+@mark.counted
+@mark.timeout(900)
 @mark.parametrize("kind", list(CROWDS))
-@inside(modules=SCHED, timeout=120)
+@inside(modules=SCHED)
 def test_a_crowd_of_one_user_leaves_places_and_share_to_others(kind: str) -> None:
     """They are as important, and fill their own sockets over the loopback.
 
