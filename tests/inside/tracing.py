@@ -11,6 +11,7 @@ from pathlib import Path
 TRACING = Path("/sys/kernel/tracing")
 DROP = TRACING / "events/skb/kfree_skb"
 POLL = TRACING / "events/napi/napi_poll"
+BUFFER_KB = "1408"  # for each CPU, as a kernel takes by itself when the first event is recorded
 
 
 def _functions() -> list[tuple[int, str]]:
@@ -34,6 +35,8 @@ def _whole_trace() -> str:
 
 @contextmanager
 def _recording(event: Path) -> Iterator[None]:
+    # A kernel that has resized an instance's, as packetflow-group does, may leave this as at boot.
+    (TRACING / "buffer_size_kb").write_text(BUFFER_KB)
     (TRACING / "trace").write_text("")
     (event / "enable").write_text("1")
     try:

@@ -380,13 +380,6 @@ MUTANTS = [
         "vm/test_driver_devices.py::test_nor_where_the_other_end_of_a_pair_hides_the_tags",
     ),
     Mutant(
-        "others are shed for who has become less important",
-        "pf_filter/loss.c",
-        "if (pflow_level_outranks(before, level))",
-        "if (0)",
-        HARM + "test_nobody_is_shed_for_who_has_become_less_important",
-    ),
-    Mutant(
         "the driver takes frames that a bridge puts a tag into for ones without",
         "common/frames/frame.c",
         " || tag_may_be_added(frame->dev)",
