@@ -59,10 +59,12 @@ def vlan(below: str, kinds: tuple[str, ...], number: int, own: str, far: str, ma
     return name
 
 
-def tagged(peer: Peer, kinds: tuple[str, ...], number: int) -> Callable[[], object]:
-    """A VLAN between both; what sends by it to us."""
+def tagged(
+    peer: Peer, kinds: tuple[str, ...], number: int, below: str = ""
+) -> Callable[[], object]:
+    """A VLAN between both, here above that device; what sends by it to us."""
     macs = "02:00:00:00:01:01", "02:00:00:00:01:02"
-    vlan(peer.device, kinds, number, "1", "2", macs[1])
+    vlan(below or peer.device, kinds, number, "1", "2", macs[1])
     with peer:
         name = vlan("eth0", kinds, number, "2", "1", macs[0])
     return sender(peer, name, f"10.{number}.0.1")
@@ -197,12 +199,10 @@ def test_a_bond_and_its_ports() -> None:
     for device in (peer.device, "b0"):
         with asking(device):
             dropped_there(full, send)
-    vlan("b0", ("802.1Q",), 20, "1", "2", "02:00:00:00:01:02")
-    with peer:
-        name = vlan("eth0", ("802.1Q",), 20, "2", "1", "02:00:00:00:01:01")
+    send = tagged(peer, ("802.1Q",), 20, "b0")
     for device in (peer.device, "b0"):
         with asking(device):
-            dropped_there(full, sender(peer, name, "10.20.0.1"))
+            dropped_there(full, send)
 
 
 @mark.parametrize("rules", [False, True])
@@ -279,10 +279,7 @@ def test_rules_at_the_ingress_of_a_bond_see_all() -> None:
     tags_stay(peer.device)
     send = master(peer, "bond mode active-backup", "b0")
     each_may_look(full, send, peer.device, [peer.device, "b0"])
-    vlan("b0", ("802.1Q",), 20, "1", "2", "02:00:00:00:01:02")
-    with peer:
-        name = vlan("eth0", ("802.1Q",), 20, "2", "1", "02:00:00:00:01:01")
-    send = sender(peer, name, "10.20.0.1")
+    send = tagged(peer, ("802.1Q",), 20, "b0")
     each_may_look(full, send, peer.device, [peer.device, "b0", "b0.7"])
 
 
