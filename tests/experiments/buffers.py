@@ -17,7 +17,8 @@ from typing import Any
 from experiments.arms import Arm
 from experiments.mm import Granted
 from rig.guest import Guest
-from rig.traffic import Received, programs
+from rig.programs import programs
+from rig.traffic import Received
 
 GIVE_BACK_SECONDS = 5.0  # after the load, in the guest's time
 

@@ -58,7 +58,7 @@ from experiments.rules import ShedAll
 from experiments.settings import Modules, Setting
 from rig.guest import Guest
 from rig.kernels import Kernel
-from rig.traffic import programs
+from rig.programs import programs
 
 PORT = 5000
 LO, TUN, POD = "lo", "tun", "pod"

@@ -14,7 +14,7 @@ from collections.abc import Callable
 
 from rig.guest import Guest
 from rig.kernels import Kernel
-from rig.traffic import programs
+from rig.programs import programs
 
 PACKET_NS = 4000.0
 PORT = 5000

@@ -24,7 +24,8 @@ from experiments.result import Json, columns, heading
 from experiments.settings import Modules
 from rig.guest import Guest
 from rig.kernels import Kernel
-from rig.traffic import LIGHT, programs
+from rig.programs import programs
+from rig.traffic import LIGHT
 
 LEVERS = ("nice", "deadline", "rr")
 TRACED = ("elect_consider", "boost_tick")

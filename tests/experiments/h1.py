@@ -21,7 +21,8 @@ from dataclasses import replace
 from experiments.arms import Arm
 from experiments.measure import Load, measure
 from rig.guest import Guest
-from rig.traffic import LIGHT, programs
+from rig.programs import programs
+from rig.traffic import LIGHT
 
 OFFERED_PPS = 8_000
 NEED = 0.54  # share of the CPU

@@ -36,7 +36,8 @@ from experiments.result import Json, columns, heading, subject
 from experiments.router import HEADERS, LARGEST, Samples
 from rig.guest import Guest, Process
 from rig.link import FAR, FAR4, FAR_DEVICE, INSIDE, OUT_DEVICE, OUT_MAC, SENDER4
-from rig.traffic import FIRST, Flood, Inside, Sent, await_bound, programs
+from rig.programs import programs
+from rig.traffic import FIRST, Flood, Inside, Sent, await_bound
 from rig.traffic import Flow as Sending
 
 ABOUT = "a router gives TCP and datagrams in opposite directions their rates: how steadily"

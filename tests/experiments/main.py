@@ -54,7 +54,8 @@ from experiments.result import Json
 from experiments.u1 import COUNTED_PPS, COUNTED_WORKING_PPS
 from rig.guest import Guest
 from rig.kernels import REPO, SERIES, kernel
-from rig.traffic import TOOLS, programs
+from rig.programs import programs
+from rig.traffic import TOOLS
 
 Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from experiments.settings import Early, InDriver, Setting
 from rig.guest import Guest
-from rig.traffic import programs
+from rig.programs import programs
 
 LO, TUN = "lo", "cost0"
 ASIDE = 10  # so far off is a port that nobody sends to

@@ -29,7 +29,8 @@ from experiments.result import Json, columns, heading, told_cpus
 from experiments.u1 import U1
 from rig.guest import Guest
 from rig.kernels import Kernel
-from rig.traffic import Light, Sent, programs
+from rig.programs import programs
+from rig.traffic import Light, Sent
 
 ABOUT = "instructions of a packet by function, under the load of U1"
 ARMS = "filter,sched,mm,all"

@@ -43,7 +43,8 @@ from experiments.measure import Closing, await_quiet, close, cpu_time, lost, rat
 from experiments.result import Json, closing_json, columns, heading, largest_gap, spread, subject
 from rig.guest import Guest, Process
 from rig.link import GUEST4, SENDER4
-from rig.traffic import IPERF3, Flow, await_bound, programs, sender
+from rig.programs import programs
+from rig.traffic import IPERF3, Flow, await_bound, sender
 
 PORT, FLOODED = 5060, (5001, 5002)
 LOW = 10  # the nice level of who is flooded

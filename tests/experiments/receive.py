@@ -18,7 +18,7 @@ from collections.abc import Callable
 from experiments.result import Json, columns, heading
 from rig.guest import Guest
 from rig.kernels import Kernel
-from rig.traffic import programs
+from rig.programs import programs
 
 # Or pages are joined, and cannot be mapped one by one.
 PAGE_BY_PAGE = "echo 1 > /proc/sys/net/core/high_order_alloc_disable"

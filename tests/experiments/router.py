@@ -39,7 +39,8 @@ from experiments.profile import USER_END
 from experiments.result import Json, columns, heading, subject
 from rig.guest import Guest
 from rig.link import FAR_NOBODY4, GUEST_MAC, INSIDE, INSIDE_DEVICE, NOBODY_MAC, OUT_DEVICE
-from rig.traffic import FIRST, Flood, Inside, programs
+from rig.programs import programs
+from rig.traffic import FIRST, Flood, Inside
 from rig.traffic import Flow as Sending
 
 PORT = 5000

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 
 from experiments.settings import Early, Setting
 from rig.guest import Guest
-from rig.traffic import programs
+from rig.programs import programs
 
 ALONE_PPS = 10_000
 LOWER_PPS = 100

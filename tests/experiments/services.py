@@ -31,7 +31,7 @@ from functools import partial
 from typing import Protocol
 
 from experiments import containers
-from rig.guest import OTHERS, Guest
+from rig.guest import Guest
 from rig.link import GUEST4
 from rig.traffic import LIGHT, Light, await_bound, sender
 
@@ -127,7 +127,7 @@ class Service:
 def spare(guest: Guest) -> None:
     """Once for all runs: nobody takes its CPU from who asks."""
     guest.spare_sender()
-    server = f"{FAIR_SERVERS}/cpu{guest.cpus + OTHERS - 1}/runtime"
+    server = f"{FAIR_SERVERS}/cpu{guest.busy}/runtime"
     if guest.wired:
         guest.run(f"[ ! -e {server} ] || echo 0 > {server}")
 

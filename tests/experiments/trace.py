@@ -41,7 +41,7 @@ from experiments.arms import Arm
 from experiments.measure import measure
 from experiments.result import Json, heading
 from experiments.settings import Early
-from rig.guest import OTHERS, Guest
+from rig.guest import Guest
 from rig.traffic import LIGHT, Flow
 
 ABOUT = "what the controllers see and do over time, under the load of U1 or W1, also in containers"
@@ -121,7 +121,7 @@ class Traced(Arm):
         guest.write(f"{TRACING}/trace", "")
         self._enable(guest, "1")
         if self.answering:
-            busy = str(guest.cpus + OTHERS - 1)
+            busy = str(guest.busy)
             self.counter = guest.spawn(["taskset", "-c", busy, "sh", "-c", counting(pids[0])])
 
     def early(self, guest: Guest, ports: Sequence[int]) -> Early:

@@ -16,7 +16,8 @@ from dataclasses import replace
 from experiments.arms import Arm
 from experiments.measure import Load, measure
 from rig.guest import Guest
-from rig.traffic import LIGHT, programs
+from rig.programs import programs
+from rig.traffic import LIGHT
 
 OFFERED_PPS = 37_000
 COUNTED_PPS = 18_000  # overloads a third of a billion instructions a second as much

@@ -42,6 +42,7 @@ class _NoMark:
 
 if ON_HOST:
     import pytest
+    from rig.programs import programs
 
     mark: Any = pytest.mark
 else:
@@ -104,6 +105,7 @@ def inside(
 
 def _ask(guest: Any, request: str, timeout: float) -> dict[str, Any]:
     if guest not in _servers:
+        programs()
         guest.run(["rm", "-f", REQUESTS, REPLIES])
         guest.run(["mkfifo", REQUESTS, REPLIES])
         command = [

@@ -6,6 +6,7 @@ what it has started; what it starts is not.
 """
 
 import ctypes
+import functools
 import os
 import select
 import signal
@@ -18,7 +19,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from inside import Skip
+from inside import TESTS, Skip
 from inside.net import port_of, udp
 from inside.suite import metric, pressed, set_knob, sockets, wait_for
 
@@ -29,6 +30,7 @@ RESET_ON_FORK = 1
 TEST_PRIORITY, SENDER_PRIORITY = 50, 10
 PACKET = b"x" * 500
 BUFFER = 20_000  # some thirty of these packets
+COMPUTE = TESTS.parent / "build" / "rig" / "compute.so"
 SWITCH = Path("/proc/sys/kernel/sched_autogroup_enabled")  # real-time kernels may lack it
 
 libc = ctypes.CDLL(None, use_errno=True)
@@ -136,10 +138,20 @@ def cpu_seconds(pid: int) -> float:
     return time.clock_gettime(~pid << 3 | 2)  # the kernel's CPUCLOCK_SCHED of a process
 
 
+@functools.cache
+def _computing() -> ctypes.CDLL:
+    return ctypes.CDLL(str(COMPUTE))
+
+
+def compute(instructions: int = 5_000) -> None:
+    """By instructions that cost the host little: more of them than this call itself takes."""
+    _computing().compute(ctypes.c_uint64(instructions))
+
+
 def spin(seconds: float) -> None:
     end = time.thread_time() + seconds
     while time.thread_time() < end:
-        pass
+        compute()
 
 
 def _attend(on: bool) -> None:
@@ -207,7 +219,7 @@ def running(action: Callable[[], object], number: int = 1) -> Iterator[list[int]
 
 def hog() -> None:
     while True:
-        pass
+        compute(1_000_000)
 
 
 def calm() -> None:

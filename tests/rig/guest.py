@@ -12,7 +12,9 @@ With icount the guest's clock counts its instructions, one a nanosecond, so that
 happens in it takes the same time on any host, whatever else that does. The sender then
 is in the guest as well, on a CPU of its own beyond `cpus`. Since QEMU's CPUs
 take turns in that time, a task that only computes keeps a last one busy, and a machine of
-one CPU has a third of the billion instructions a second, whatever the sender does.
+one CPU has a third of the billion instructions a second, whatever the sender does. A guest
+without a link has them all, or half of them if told: about as many as one in the host's time has
+where that emulates.
 A plugin of QEMU (src/instructions.c) can count them by address.
 
 A guest that routes forwards between two such links. The far end of the second one is a
@@ -39,6 +41,7 @@ from rig.channel import Channel, Reply
 from rig.kernels import Kernel
 from rig.link import VIRTIO
 from rig.machine import Machine, accelerators, settle
+from rig.programs import programs
 from rig.share import Share
 
 BOOT_SECONDS = 60.0
@@ -107,12 +110,14 @@ class Guest:
         queues: int = 1,
         icount: bool = False,
         plugin: Path | None = None,
+        half: bool = False,
         link: bool = True,
         card: str = VIRTIO,
         dilation: float = 1,
         routed: bool = False,
     ) -> None:
         assert icount or not routed, "the second link is one of counted time"
+        assert not half or (icount and not link), "the sender's share is not half of it"
         self.kernel = kernel
         self.dilation = dilation
         self.cpus = cpus
@@ -124,6 +129,7 @@ class Guest:
         self._link = link
         self._card = card
         self.wired = link and icount  # the sender is inside
+        self._half = half
         self.routed = routed
         self.patience = dilation * (PATIENCE if icount else 1)
         self._expected: set[int] = set()  # lines of the log
@@ -196,7 +202,7 @@ class Guest:
         self._interrupts = self._interrupts_of(link.INSIDE_DEVICE)
         self._make_end(link.INSIDE, link.INSIDE_DEVICE, link.inside_configuration())
         self._interrupt(self._interrupts, self.cpus)
-        self.spawn(["taskset", "-c", str(self.busy), "sh", "-c", "while :; do :; done"])
+        self.spawn(["taskset", "-c", str(self.busy), str(programs() / "busy")])
 
     def _make_far(self) -> None:
         """The second link; what comes for one of the networks from the other passes."""
@@ -256,7 +262,7 @@ class Guest:
         return int(sent) - int(self.read("/sys/class/net/eth0/statistics/rx_packets"))
 
     def _boot(self, network: list[str]) -> None:
-        candidates = accelerators(self._icount)
+        candidates = accelerators(self._icount, self._half)
         for number, accelerator in enumerate(candidates, 1):
             last = number == len(candidates)
             control = self._directory / "control"

@@ -93,8 +93,9 @@ def slow_time(dilation: float) -> dict[str, str]:
     return {"LD_PRELOAD": FAKETIME, "FAKETIME": f"+0 x{1 / dilation:.9f}"}
 
 
-def accelerators(icount: bool) -> list[list[str]]:
-    """What to try, best first; `settle` records the outcome.
+def accelerators(icount: bool, half: bool = False) -> list[list[str]]:
+    """What to try, best first; `settle` records the outcome. Counted, an instruction takes a
+    nanosecond, or two.
 
     Emulation gets two tries: with several virtual CPUs a boot now and then
     loses a timer for good. All of them take turns in one thread of the host: in threads of
@@ -103,7 +104,7 @@ def accelerators(icount: bool) -> list[list[str]]:
     overwrite theirs wherever they are probed.
     """
     if icount:
-        return [["-accel", "tcg", "-icount", "shift=0,sleep=off"]] * 2
+        return [["-accel", "tcg", "-icount", f"shift={int(half)},sleep=off"]] * 2
     # A smaller buffer of translated code stays in the host's caches and TLBs.
     tcg = ["-accel", "tcg,thread=single,tb-size=256"]
     kvm = ["-accel", "kvm", "-cpu", "host"]

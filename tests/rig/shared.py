@@ -17,7 +17,7 @@ class Machines:
     """At most one guest at a time: all have the same place on the link."""
 
     def __init__(self) -> None:
-        self._key: tuple[str, int, bool, str, bool] | None = None
+        self._key: tuple[str, int, bool, str, bool, bool] | None = None
         self._guest: Guest | None = None
         self._stack = ExitStack()
 
@@ -28,9 +28,11 @@ class Machines:
         slow: bool = False,
         card: str = VIRTIO,
         counted: bool = False,
+        alone: bool = False,
     ) -> Guest:
-        """A running guest with that kernel and as many CPUs, perhaps in slow or counted time."""
-        key = name, cpus, slow, card, counted
+        """A running guest with that kernel and as many CPUs, perhaps in slow or counted time;
+        alone: nobody sends to it from outside."""
+        key = name, cpus, slow, card, counted, alone
         if self._guest is None or self._key != key:
             self.drop()
             dilation = SLOW_DILATION if slow else 1
@@ -38,7 +40,7 @@ class Machines:
                 dilation = DEBUG_DILATION
             queues = cpus if card == VIRTIO else 1
             if counted:
-                wanted = Guest(kernel(name), cpus=cpus, icount=True)
+                wanted = Guest(kernel(name), cpus=cpus, icount=True, link=not alone, half=alone)
             else:
                 wanted = Guest(kernel(name), cpus=cpus, queues=queues, card=card, dilation=dilation)
             self._guest = self._stack.enter_context(wanted)

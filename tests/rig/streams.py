@@ -13,7 +13,8 @@ from dataclasses import dataclass
 
 from rig.guest import Guest
 from rig.link import GUEST4, NETWORK4, SENDER4, TAP
-from rig.traffic import HERE, Received, Sender, await_bound, programs
+from rig.programs import programs
+from rig.traffic import HERE, Received, Sender, await_bound
 
 STREAM_SECONDS = 60.0  # for all of them, in the guest's time
 BEYOND_REACH = 20_000  # segments

@@ -13,7 +13,6 @@ guest.
 
 from __future__ import annotations
 
-import functools
 import json
 import os
 import re
@@ -21,14 +20,12 @@ import subprocess
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import NamedTuple, Protocol
 
 from rig.guest import Guest, Process
 from rig.link import GUEST4, GUEST_MAC, INSIDE, INSIDE_DEVICE
+from rig.programs import programs
 
-REPO = Path(__file__).resolve().parents[2]
-PROGRAMS = REPO / "build" / "rig"
 SENDER_CORE = 1
 FIRST = -20  # nice level
 
@@ -220,14 +217,6 @@ class Tool(Protocol):
         sender: Sender = HERE,
         poisson: bool = False,
     ) -> Sent: ...
-
-
-@functools.cache
-def programs() -> Path:
-    """The directory of the traffic programs, compiled where they are stale."""
-    source = REPO / "tests" / "rig" / "src"
-    subprocess.run(["make", "-s", "-C", source, f"OUT={PROGRAMS}"], check=True)
-    return PROGRAMS
 
 
 def on_sender_core(command: list[str]) -> list[str]:

@@ -4,7 +4,12 @@
 A test that takes `guest` runs once on every kernel asked for, and, by the mark
 `cpus`, for every number of CPUs. Tests share a running guest, one at a time;
 those marked `fresh` have their own, those marked `card` one with another network
-card, those marked `counted` one whose clock is its own, and after a failure comes a new one.
+card, and after a failure comes a new one.
+
+Where all of a test is inside a guest of one CPU, the guest's clock counts its instructions. So
+what is waited for takes next to no time, and a slow or busy host changes nothing. Tests marked
+`uncounted` have the host's time all the same, as do all on debug kernels, which take too many
+instructions; those marked `counted` have counted time though a sender loads them from outside.
 After each test the modules are unloaded, unless it is of a kind that leaves
 them as they were, and a complaint in the kernel's log fails the test that
 caused it.
@@ -21,11 +26,11 @@ from collections.abc import Generator, Iterator
 import pytest
 from _pytest.terminal import TerminalReporter
 from conftest import kernels
-from rig import traffic
 from rig.guest import CommandError, Guest, GuestError
 from rig.kernels import DEBUG, REPO, kernel
 from rig.link import DRIVERS, VIRTIO
 from rig.outcomes import Outcomes
+from rig.programs import programs as built
 from rig.shared import Machines
 
 LINES = 20  # of the log
@@ -110,7 +115,7 @@ def soak(request: pytest.FixtureRequest) -> float:
 @pytest.fixture
 def programs() -> str:
     """Where the rig's programs are, in a guest too."""
-    return str(traffic.programs())
+    return str(built())
 
 
 @pytest.fixture
@@ -126,12 +131,12 @@ def guest(
     request: pytest.FixtureRequest, machines: Machines, machine: tuple[str, int]
 ) -> Iterator[Guest]:
     again = getattr(request.node, "execution_count", 1) > 1
-    fresh, counted, card = _kind(request.node)
+    fresh, counted, alone, card = _kind(request.node)
     if fresh:
         machines.drop()
     if card in DRIVERS and not kernel(machine[0]).offers(DRIVERS[card]):
         pytest.skip("this kernel has no driver for this card")
-    running = machines.get(*machine, again, card, counted and machine[0] not in DEBUG)
+    running = machines.get(*machine, again, card, counted, alone)
     shares = request.node.get_closest_marker("keeps_modules")
     if not shares:
         running.unload()
@@ -226,11 +231,17 @@ def _machine(item: pytest.Item) -> tuple[str, int] | None:
     return call.params.get("machine") if call else None
 
 
-def _kind(item: pytest.Item) -> tuple[bool, bool, str]:
-    """The guest that a test needs: one of its own? One that counts instructions? Which card?"""
-    card = item.get_closest_marker("card")
-    return (
-        bool(item.get_closest_marker("fresh")),
-        bool(item.get_closest_marker("counted")),
-        card.args[0] if card else VIRTIO,
+def _kind(item: pytest.Item) -> tuple[bool, bool, bool, str]:
+    """The guest that a test needs: one of its own? One that counts instructions? Which nobody sends
+    to, as all of the test is inside? Which card?"""
+    machine, card = _machine(item), item.get_closest_marker("card")
+    model = card.args[0] if card else VIRTIO
+    marked = bool(item.get_closest_marker("counted"))
+    alone = bool(item.get_closest_marker("keeps_modules")) and model == VIRTIO
+    counted = (
+        machine is not None
+        and machine[0] not in DEBUG
+        and not item.get_closest_marker("uncounted")
+        and (marked or (alone and machine[1] == 1))
     )
+    return bool(item.get_closest_marker("fresh")), counted, counted and alone, model

@@ -153,7 +153,6 @@ def test_a_large_group_with_a_program_is_never_known_to_be_full() -> None:
 MEMBERS, PACKETS = 2048, 200
 
 
-@mark.counted
 @inside(timeout=300)
 def test_a_packet_costs_as_much_however_large_its_group_is() -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (2 * MEMBERS, 2 * MEMBERS))

@@ -21,11 +21,12 @@ pytestmark = mark.ends
 BATCHED, ALONE = (250_000, 2), (0, 0)
 SOON = 15.0  # seconds; on time it is one or two
 LONG = 2.5  # it would have begun long ago
+SEEN = 0.5  # it may begin before it is known who minds, and then ends
 SO_BUSY_POLL = 46
-FLOOD = 0.05  # seconds from look to look; a look leaves the CPU idle for a moment
+FLOOD = 0.25  # seconds from look to look; a look leaves the CPU idle for a moment
 SIZE = 256
 # A receiver of nice 19 that takes far too long for each packet, whatever the host.
-PORT, PPS, LOOPS, LOWEST, EVER = 5001, 500, 20_000_000, 19, 600.0
+PORT, PPS, LOOPS, LOWEST, EVER = 5001, 500, 500_000_000, 19, 600.0
 
 
 class Stream:
@@ -153,7 +154,6 @@ def polling(sock: socket.socket) -> None:
     sock.setsockopt(socket.SOL_SOCKET, SO_BUSY_POLL, 1)
 
 
-@mark.counted
 @mark.parametrize("who", ["real-time", "polls", "TCP"])
 @inside()
 def test_nobody_who_wants_each_packet_at_once_waits_for_it(who: str) -> None:
@@ -192,6 +192,7 @@ def test_nobody_who_wants_each_packet_at_once_waits_for_it(who: str) -> None:
 
         worker = Worker(receive)
         worker.begin()
+    stream.during(SEEN)
     assert stream.during(LONG) == {ALONE}
     assert "under pressure" in (ROOT / "status").read_text()
     assert told() == ""

@@ -141,7 +141,6 @@ def is_left_to_the_kernel(
     assert seen[2] < (2 - LEAST) * PACKETS, seen
 
 
-@mark.counted()
 @inside()
 def test_what_is_odd_is_left_to_the_kernel() -> None:
     peer, full = Peer(), Pressure("0.0.0.0", PORT)

@@ -282,7 +282,6 @@ def owned(nices: tuple[int, ...], address: str) -> Iterator[list[int]]:
             os.waitpid(child, 0)
 
 
-@mark.counted
 @inside(modules=FLOW)
 def test_by_rank_the_more_important_receiver_has_its_packets_first() -> None:
     """Of two flows that have tokens at once, and more packets than the server takes at a time."""
@@ -316,7 +315,6 @@ def flood(sender: socket.socket, to: tuple[str, int], size: int) -> None:
 @mark.parametrize("tracked", [False, True])
 @mark.parametrize("kind", ["v4", "v6"])
 @mark.first()
-@mark.counted
 @inside(modules=FLOW, pinned=False)
 def test_what_exceeds_a_full_queue_is_dropped_first_and_the_rate_is_reached(
     kind: str, tracked: bool

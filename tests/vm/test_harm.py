@@ -130,7 +130,6 @@ def all_of(*actions: Callable[[], object]) -> Iterator[None]:
         os.setpriority(os.PRIO_PROCESS, 0, 0)
 
 
-@mark.counted()
 @mark.first()
 @mark.parametrize("gso", [0, 1400])
 @inside(timeout=200)
@@ -254,7 +253,6 @@ def test_a_few_lost_packets_a_second_count_where_few_come() -> None:
     assert harmed > 0, told
 
 
-@mark.counted()
 @mark.timeout(600)
 @inside(timeout=200)
 def test_nobody_is_shed_for_who_waits_for_others() -> None:
@@ -328,7 +326,6 @@ def test_who_was_never_seen_receiving_is_harmed_for_a_moment() -> None:
     assert harmed == 0, told
 
 
-@mark.counted()
 @mark.timeout(600)
 @inside(timeout=200)
 def test_nobody_is_shed_for_who_has_become_less_important() -> None:

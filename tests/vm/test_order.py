@@ -12,7 +12,8 @@ import pytest
 from experiments.arms import Arm
 from experiments.measure import Load, measure
 from rig.guest import Guest
-from rig.traffic import LIGHT, programs
+from rig.programs import programs
+from rig.traffic import LIGHT
 
 NICES = (0, 5, 10)
 PPS, SECONDS = 8_000, 2.0

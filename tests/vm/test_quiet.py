@@ -18,7 +18,8 @@ from inside.net import Namespace, Peer, Pressure, datagram, drain, drops, port_o
 from inside.suite import dropped, hooked, metric, observed, wait_for
 from rig.guest import Guest
 from rig.link import GUEST4
-from rig.traffic import LIGHT, Flow, await_bound, programs, sender
+from rig.programs import programs
+from rig.traffic import LIGHT, Flow, await_bound, sender
 
 pytestmark = mark.ends
 

@@ -12,8 +12,9 @@ from rig.complaints import complaints
 from rig.guest import CommandError, Guest, GuestError
 from rig.kernels import REPO, kernel
 from rig.link import GUEST4, GUEST6, TAP
+from rig.programs import programs
 from rig.shared import Machines
-from rig.traffic import LIGHT, programs
+from rig.traffic import LIGHT
 
 pytestmark = pytest.mark.oldest
 

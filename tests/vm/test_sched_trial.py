@@ -50,7 +50,6 @@ def raised_share(receiver: Receiver) -> float:
     return raised / looks
 
 
-@mark.counted
 @inside(modules=SCHED)
 def test_a_boost_that_lowers_no_loss_ends_and_backs_off() -> None:
     with slow_by_itself() as receiver:
@@ -63,7 +62,6 @@ def test_a_boost_that_lowers_no_loss_ends_and_backs_off() -> None:
         assert share < 0.6, (share, seen.all())
 
 
-@mark.counted
 @inside(modules=SCHED)
 def test_a_boost_that_lowers_loss_stays_though_some_is_left() -> None:
     with (

@@ -71,7 +71,6 @@ def share_raised(receiver: Receiver) -> float:
 CROWDS: dict[str, Callable[[], None]] = {"stays": fill_oneself, "closes": fill_and_close}
 
 
-@mark.counted
 @mark.timeout(900)
 @mark.parametrize("kind", list(CROWDS))
 @inside(modules=SCHED)

@@ -177,7 +177,6 @@ def test_the_degree_follows_who_comes_later() -> None:
             wait_for(lambda: (high.state().nice, low.state().nice) == (-6, 2))
 
 
-@mark.counted
 @inside(modules=SCHED)
 def test_by_round_robin_who_ranks_higher_runs_first() -> None:
     """The higher one has enough then, or the lower one would not be raised beside it."""
@@ -215,7 +214,6 @@ def hold_unread() -> None:
         time.sleep(600)
 
 
-@mark.counted
 @inside(modules=SCHED)
 def test_nobody_is_raised_past_who_was_never_seen_receiving() -> None:
     """It may be kept from it by just those who are raised; after a second it is not waited for."""
