@@ -134,8 +134,8 @@ demo: ## show what the modules do, as table and picture, in 6 to 8 minutes (KERN
 	@tests/experiments/demo --kernel $(or $(KERNEL),6.12) --tool $(TOOL)
 	@echo "demo: done in $$(($$(date +%s) - $(BEGIN))) s, all told"
 
-test: modules ## run the quick set of tests, in 60 to 80 minutes (KERNELS= for other kernels or one, PYTEST= for its options)
-	@echo "test: 60 to 80 minutes on two CPUs without KVM; make test-full takes hours"
+test: modules ## run the quick set of tests, in 25 to 40 minutes (KERNELS= for other kernels or one, PYTEST= for its options)
+	@echo "test: 25 to 40 minutes on two CPUs without KVM; make test-full takes hours"
 	tests/quick "$(KERNELS)" $(PYTEST)
 
 test-full: modules ## run all tests, in some hours (KERNELS=, PYTEST=)

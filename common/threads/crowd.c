@@ -68,7 +68,7 @@ static void crowd_in(struct kthread_work *work)
 	smp_store_release(&who, NULL);	/* pairs with pflow_crowd_out() */
 }
 
-static DEFINE_KTHREAD_WORK(crowd_work, crowd_in);
+static struct kthread_work crowd_work;
 
 /**
  * pflow_crowd_out() - have the scheduler take a thread to an idle CPU
@@ -100,6 +100,8 @@ int pflow_crowd_setup(void)
 	thread = kthread_run_worker(0, "pf_place");
 	if (IS_ERR(thread))
 		return PTR_ERR(thread);
+	/* It remembers the worker that it was last given to, which may have ended since. */
+	kthread_init_work(&crowd_work, crowd_in);
 	tried_at = jiffies;
 	apart = AGAIN;
 	return 0;

@@ -67,7 +67,8 @@ static unsigned int task_idle_cpu(const struct task_struct *task, unsigned int f
 	unsigned int cpu, far = nr_cpu_ids;
 
 	for_each_cpu_and(cpu, idle, task->cpus_ptr) {
-		if (wait <= pflow_waiting_softirq(cpu) + WAITS)
+		/* Its own may have become idle since it waited. */
+		if (cpu == from || wait <= pflow_waiting_softirq(cpu) + WAITS)
 			continue;
 		if (cpumask_test_cpu(cpu, near))
 			return cpu;

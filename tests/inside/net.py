@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from inside import Skip
-from inside.suite import early, judging, settle
+from inside.suite import early, judging, looked_at, settle
 
 SO_MEMINFO, SO_RCVBUFFORCE = 55, 33
 UDP_SEGMENT = 103
@@ -255,9 +255,10 @@ class Pressure:
         self._to = (self._sender.getsockname()[0], self.port)
 
     def raise_(self) -> None:
-        """Make sure that packets which arrive on this CPU are judged from here on."""
-        cpu = min(os.sched_getaffinity(0))
-        while not judging(cpu):
+        """Make sure that packets which arrive on this CPU are judged from here on. Hooks come to a
+        new network namespace a tenth of a second later."""
+        cpu, before = min(os.sched_getaffinity(0)), looked_at()
+        while not judging(cpu) or looked_at() == before:
             self.again()
         for _ in range(16):
             self.again()

@@ -466,6 +466,10 @@ def receiving(
         made.end()
 
 
+# One that works all the time: with a boost it takes what it is sent, and beside hogs it does not.
+hungry = functools.partial(receiving, work=0.003, pause=0)
+
+
 @contextmanager
 def knobs(**values: object) -> Iterator[None]:
     """Settings of pf_sched for a while."""

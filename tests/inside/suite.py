@@ -54,6 +54,11 @@ def _counters() -> dict[str, dict[str, int]]:
     }
 
 
+def looked_at() -> int:
+    """Packets that came by a hook of pf_filter's."""
+    return sum(count for kind in _counters().values() for count in kind.values())
+
+
 _before: dict[str, dict[str, int]] = {}
 
 

@@ -9,7 +9,7 @@ from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 
-from inside import inside
+from inside import inside, mark
 from inside.net import Worker, pressure, udp
 from inside.suite import entry, set_knob, setting, wait_for
 
@@ -71,6 +71,7 @@ def test_weights_of_control_groups_count_as_nice_levels() -> None:
         wait_for(lambda: prio() == NICE_0 + 3)
 
 
+@mark.uncounted  # who receives is learnt for a moment of each second, and counted time keeps step
 @inside()
 def test_each_group_has_its_own_weight() -> None:
     """Asked for by turns, several times a second."""

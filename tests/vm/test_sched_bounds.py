@@ -30,6 +30,7 @@ from inside.scheduling import (
     cpu_seconds,
     flood,
     hog,
+    hungry,
     knobs,
     receiving,
     running,
@@ -67,7 +68,7 @@ def test_a_flood_does_not_buy_the_cpu(lever: str, cap: int, attackers: int) -> N
         stack.enter_context(attending())
         stack.enter_context(knobs(lever=lever, cap=cap))
         (victim,) = stack.enter_context(running(hog))
-        receivers = [stack.enter_context(receiving(work=0.003, pause=0)) for _ in range(attackers)]
+        receivers = [stack.enter_context(hungry()) for _ in range(attackers)]
         seen = Counting()
         calm()
         sender = stack.enter_context(flood(*(r.port for r in receivers), burst=8, pause=0.02))
@@ -87,7 +88,7 @@ def test_a_flood_does_not_buy_the_cpu(lever: str, cap: int, attackers: int) -> N
 
 @inside(modules=SCHED)
 def test_a_working_receiver_is_let_go_when_its_share_is_used() -> None:
-    with starving("rr", hogs=1, cap=25), receiving(work=0.003, pause=0) as receiver:
+    with starving("rr", hogs=1, cap=25), hungry() as receiver:
         seen = Counting()
         calm()
         with flood(receiver.port, burst=8, pause=0.02):
@@ -149,7 +150,7 @@ def test_who_was_raised_once_spends_nothing_of_the_share(kind: str) -> None:
 def test_a_reservation_that_was_used_up_is_no_bar_for_the_next() -> None:
     with (
         starving("deadline", hogs=1, cap=50, hold=LONG, mode="enforce"),
-        receiving(work=0.003, pause=0) as receiver,
+        hungry() as receiver,
     ):
         for _ in range(4):
             set_knob("sched/mode", "enforce")

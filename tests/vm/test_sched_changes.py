@@ -16,26 +16,23 @@ from inside.raising import (
     raise_up,
     starving,
 )
-from inside.scheduling import Counting, boosted, calm, flood, receiving, set_slack
+from inside.scheduling import Counting, boosted, calm, flood, hungry, receiving, set_slack
 from inside.suite import wait_for
 
 pytestmark = mark.ends
 
 
-@inside(timeout=150, modules=SCHED)
+@inside(modules=SCHED)
 def test_what_is_left_of_a_lent_priority_is_taken_back() -> None:
-    """Its owner may lower it without leave, and must not keep the rest.
-
-    A boost that does not help is taken back for a while, so both may take some time to meet.
-    """
+    """Its owner may lower it without leave, and must not keep the rest."""
     with (
-        starving("rr", hogs=1, elect=2, hold=500),
-        receiving(partial(os.nice, 5)) as low,
-        receiving() as high,
+        starving("rr", hogs=4, elect=2, hold=500, cap=95),
+        hungry(partial(os.nice, 5)) as low,
+        hungry() as high,
     ):
         calm()
-        with flood(high.port, low.port):
-            wait_for(lambda: high.state().priority == 2, 60)
+        with flood(high.port, low.port, burst=2):
+            wait_for(lambda: high.state().priority == 2)
             os.sched_setparam(high.tid, os.sched_param(1))
         wait_for(partial(is_restored, high), 2)
         wait_for(partial(is_restored, low), 2)

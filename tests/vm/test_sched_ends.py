@@ -32,6 +32,7 @@ from inside.scheduling import (
     calm,
     end,
     flood,
+    hungry,
     knobs,
     receiving,
     reserved,
@@ -116,13 +117,13 @@ def test_it_ends_when_the_thread_may_be_raised_no_longer() -> None:
 @inside(modules=SCHED)
 def test_it_ends_for_the_least_when_there_are_fewer_places() -> None:
     with (
-        starving("nice", hogs=1, elect=2, hold=LONG),
-        receiving(partial(os.nice, 5)) as low,
-        receiving() as high,
+        starving("nice", hogs=4, elect=2, hold=LONG),
+        hungry(partial(os.nice, 5)) as low,
+        hungry() as high,
     ):
         seen = Counting()
         calm()
-        with flood(high.port, low.port):
+        with flood(high.port, low.port, burst=1):
             wait_for(lambda: sum(boosted().values()) == 2)
             set_knob("sched/elect", 1)
             wait_for(partial(is_restored, low), 1)
