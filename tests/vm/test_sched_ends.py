@@ -121,10 +121,10 @@ def test_it_ends_for_the_least_when_there_are_fewer_places() -> None:
         hungry(partial(os.nice, 5)) as low,
         hungry() as high,
     ):
-        seen = Counting()
         calm()
         with flood(high.port, low.port, burst=1):
             wait_for(lambda: sum(boosted().values()) == 2)
+            seen = Counting()
             set_knob("sched/elect", 1)
             wait_for(partial(is_restored, low), 1)
             assert seen["restored displaced"] == 1
