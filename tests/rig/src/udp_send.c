@@ -39,7 +39,6 @@
 
 #include "frames.h"
 #include "mark.h"
-#include "nops.h"
 
 #define NSEC_PER_SEC	1000000000LL
 #define GRAIN_NS	200000
@@ -232,7 +231,7 @@ static void sleep_until(int64_t when)
 
 	if (device) {
 		while (now_ns() < when)
-			nops_run();
+			;
 		return;
 	}
 	while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &ts, NULL) == EINTR)
