@@ -10,17 +10,17 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from inside.computing import hog
+from inside.receiver import Receiver
 from inside.scheduling import (
     RESET_ON_FORK,
     SCHED_DEADLINE,
     Counting,
-    Receiver,
     State,
     attending,
     boosted,
     calm,
     flood,
-    hog,
     knobs,
     running,
     set_attributes,

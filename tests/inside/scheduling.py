@@ -1,27 +1,22 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""How threads are scheduled, and receivers that starve.
+"""How threads are scheduled, and what pf_sched makes of them.
 
 A test's process is real-time while it waits, or it would itself starve beside
 what it has started; what it starts is not.
 """
 
 import ctypes
-import functools
 import os
-import select
 import signal
-import socket
-import struct
-import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from inside import TESTS, Skip
-from inside.net import port_of, udp
-from inside.suite import metric, pressed, set_knob, sockets, wait_for
+from inside import Skip
+from inside.net import udp
+from inside.suite import metric, pressed, set_knob, wait_for
 
 SCHED_DEADLINE = 6
 SCHED_SETATTR, SCHED_GETATTR, CLONE3 = 314, 315, 435  # on x86-64
@@ -30,7 +25,6 @@ RESET_ON_FORK = 1
 TEST_PRIORITY, SENDER_PRIORITY = 50, 10
 PACKET = b"x" * 500
 BUFFER = 20_000  # some thirty of these packets
-COMPUTE = TESTS.parent / "build" / "rig" / "compute.so"
 SWITCH = Path("/proc/sys/kernel/sched_autogroup_enabled")  # real-time kernels may lack it
 
 libc = ctypes.CDLL(None, use_errno=True)
@@ -138,22 +132,6 @@ def cpu_seconds(pid: int) -> float:
     return time.clock_gettime(~pid << 3 | 2)  # the kernel's CPUCLOCK_SCHED of a process
 
 
-@functools.cache
-def _computing() -> ctypes.CDLL:
-    return ctypes.CDLL(str(COMPUTE))
-
-
-def compute(instructions: int = 5_000) -> None:
-    """By instructions that cost the host little: more of them than this call itself takes."""
-    _computing().compute(ctypes.c_uint64(instructions))
-
-
-def spin(seconds: float) -> None:
-    end = time.thread_time() + seconds
-    while time.thread_time() < end:
-        compute()
-
-
 def _attend(on: bool) -> None:
     if on:
         os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(TEST_PRIORITY))
@@ -217,11 +195,6 @@ def running(action: Callable[[], object], number: int = 1) -> Iterator[list[int]
             end(pid)
 
 
-def hog() -> None:
-    while True:
-        compute(1_000_000)
-
-
 def calm() -> None:
     """Wait until no CPU is pressed: at the next onset receivers are learnt at once."""
     wait_for(lambda: not any(pressed(cpu) for cpu in os.sched_getaffinity(0)))
@@ -249,225 +222,6 @@ def flood(
     finally:
         end(pid)
         out.close()
-
-
-class Receiver:
-    """A process of which one thread receives, a packet every few milliseconds.
-
-    It does what it is told in between: the methods, which return at once.
-    """
-
-    def __init__(
-        self,
-        prepare: Callable[[], object] = lambda: None,
-        *,
-        in_thread: bool = False,
-        session: bool = True,
-        work: float = 0.001,
-        pause: float = 0.004,
-    ) -> None:
-        self._prepare, self._work, self._pause = prepare, work, pause
-        self._own, self._its = socket.socketpair()
-        self.pid = start(self._main_of_threads if in_thread else self._main, session)
-        self._its.close()
-        self._own.settimeout(50)
-        self.tid, self.port = struct.unpack("2I", self._own.recv(8))
-        self.before = state(self.tid)
-
-    def _main(self) -> None:
-        self._own.close()
-        self._prepare()
-        self._serve()
-
-    def _main_of_threads(self) -> None:
-        self._own.close()
-        self._prepare()
-        threading.Thread(target=lambda: time.sleep(600)).start()
-        threading.Thread(target=self._serve).start()
-        while True:
-            signal.pause()
-
-    def _serve(self) -> None:
-        self._sock = udp(rcvbuf=BUFFER)
-        self._others: list[socket.socket] = []
-        # What is executed must not close it, or that would be why the boost ends.
-        self._sock.set_inheritable(True)
-        self._its.send(struct.pack("2I", threading.get_native_id(), port_of(self._sock)))
-        while True:
-            sockets = [s for s in (self._its, self._sock, *self._others) if s.fileno() >= 0]
-            ready, _, _ = select.select(sockets, [], [])
-            if self._its in ready:
-                command = self._its.recv(100).decode()
-                if command == "leave":
-                    return
-                self._its.send(struct.pack("I", getattr(self, f"_do_{command}")()))
-                continue
-            for sock in ready:
-                sock.recv(2000)
-                spin(self._work)
-                time.sleep(self._pause)
-
-    # What it does when told; each returns a number.
-
-    def _do_close(self) -> int:
-        self._sock.close()
-        return 0
-
-    def _do_open(self) -> int:
-        self._others.append(udp(rcvbuf=BUFFER))
-        return port_of(self._others[-1])
-
-    def _do_drain(self) -> int:
-        with suppress(BlockingIOError):
-            while True:
-                self._sock.recv(2000, socket.MSG_DONTWAIT)
-        return 0
-
-    def _do_fork(self) -> int:
-        child = os.fork()
-        if not child:
-            signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1})
-            signal.sigwait({signal.SIGUSR1})
-            set_slack(0)
-            time.sleep(600)
-        return child
-
-    def _do_hand_over(self) -> int:
-        """A child receives on the socket from now on."""
-        child = os.fork()
-        if not child:
-            while True:
-                self._sock.recv(2000)
-                spin(self._work)
-                time.sleep(self._pause)
-        self._sock.close()
-        return child
-
-    def _do_clone(self) -> int:
-        thread = threading.Thread(target=lambda: time.sleep(600))
-        thread.start()
-        assert thread.native_id is not None
-        return thread.native_id
-
-    def _do_storm(self) -> int:
-        """Children that have children at once; how many of either were raised for good."""
-        wrong = 0
-        for _ in range(5):
-            children = []
-            for _ in range(8):
-                child = os.fork()
-                if not child:
-                    grandchild = os.fork()
-                    time.sleep(0.2)
-                    own = state(threading.get_native_id())
-                    bad = int(own[:-1] != self.before_storm[:-1])
-                    if grandchild:
-                        bad += os.waitstatus_to_exitcode(os.waitpid(grandchild, 0)[1])
-                    os._exit(bad)
-                children.append(child)
-            for child in children:
-                wrong += os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-        return wrong
-
-    @property
-    def before_storm(self) -> State:
-        return self._before_storm
-
-    def _do_note(self) -> int:
-        """Remember how it is scheduled; told before it is boosted."""
-        self._before_storm = state(threading.get_native_id())
-        return 0
-
-    def _tell(self, command: str) -> int:
-        self._own.send(command.encode())
-        return int(struct.unpack("I", self._own.recv(4))[0])
-
-    def close(self) -> None:
-        self._tell("close")
-
-    def open(self) -> int:
-        """It receives on one more socket; its port."""
-        return self._tell("open")
-
-    def drain(self) -> None:
-        self._tell("drain")
-
-    def note(self) -> None:
-        self._tell("note")
-
-    def storm(self) -> int:
-        return self._tell("storm")
-
-    def fork(self) -> int:
-        """Its child; at SIGUSR1 that takes the timer slack it was born with."""
-        return self._tell("fork")
-
-    def hand_over(self) -> int:
-        return self._tell("hand_over")
-
-    def clone(self) -> int:
-        return self._tell("clone")
-
-    def execute(self) -> None:
-        """Become another program with the same socket, which nobody reads any more."""
-        self._own.send(b"execute")
-
-    def _do_execute(self) -> int:
-        os.execvp("sleep", ["sleep", "600"])
-
-    def _do_hog(self) -> int:
-        hog()
-        return 0
-
-    def hog(self) -> None:
-        """Compute from now on; it does nothing else any more."""
-        self._own.send(b"hog")
-
-    def leave(self) -> None:
-        """End the thread that receives."""
-        self._own.send(b"leave")
-
-    # What is to be seen of it.
-
-    def state(self) -> State:
-        return state(self.tid)
-
-    def threads(self) -> dict[int, State]:
-        return {int(task.name): state(int(task.name)) for task in self._tasks()}
-
-    def _tasks(self) -> list[Path]:
-        return list(Path(f"/proc/{self.pid}/task").iterdir())
-
-    def row(self) -> dict[str, str]:
-        (row,) = [row for row in sockets() if row["local"].endswith(f":{self.port}")]
-        return row
-
-    def elected(self) -> bool:
-        return self.row()["pp"] == "1"
-
-    def end(self) -> None:
-        end(self.pid)
-        self._own.close()
-
-
-@contextmanager
-def receiving(
-    prepare: Callable[[], object] = lambda: None,
-    *,
-    in_thread: bool = False,
-    session: bool = True,
-    work: float = 0.001,
-    pause: float = 0.004,
-) -> Iterator[Receiver]:
-    made = Receiver(prepare, in_thread=in_thread, session=session, work=work, pause=pause)
-    try:
-        yield made
-    finally:
-        made.end()
-
-
-# One that works all the time: with a boost it takes what it is sent, and beside hogs it does not.
-hungry = functools.partial(receiving, work=0.003, pause=0)
 
 
 @contextmanager

@@ -13,8 +13,8 @@ happens in it takes the same time on any host, whatever else that does. The send
 is in the guest as well, on a CPU of its own beyond `cpus`. Since QEMU's CPUs
 take turns in that time, a task that only computes keeps a last one busy, and a machine of
 one CPU has a third of the billion instructions a second, whatever the sender does. A guest
-without a link has them all, or half of them if told: about as many as one in the host's time has
-where that emulates.
+without a link has all of them; or half of them, if told, which is about what a guest has that is
+emulated in the host's time.
 A plugin of QEMU (src/instructions.c) can count them by address.
 
 A guest that routes forwards between two such links. The far end of the second one is a

@@ -10,6 +10,7 @@ Where all of a test is inside a guest of one CPU, the guest's clock counts its i
 what is waited for takes next to no time, and a slow or busy host changes nothing. Tests marked
 `uncounted` have the host's time all the same, as do all on debug kernels, which take too many
 instructions; those marked `counted` have counted time though a sender loads them from outside.
+
 After each test the modules are unloaded, unless it is of a kind that leaves
 them as they were, and a complaint in the kernel's log fails the test that
 caused it.

@@ -11,8 +11,9 @@ from collections.abc import Callable
 from contextlib import ExitStack
 
 from inside import inside, mark
+from inside.computing import spin
 from inside.net import SO_RCVBUFFORCE, Peer, udp
-from inside.scheduling import attending, running, spin
+from inside.scheduling import attending, running
 from inside.suite import setting, sockets, wait_for
 
 pytestmark = mark.oldest

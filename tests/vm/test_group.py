@@ -17,9 +17,9 @@ from pathlib import Path
 
 from inside import TESTS, inside, mark
 from inside.raising import LONG, SCHED, UNTRIED, is_restored, starving
+from inside.receiver import Receiver, receiving
 from inside.scheduling import (
     Counting,
-    Receiver,
     State,
     autogroup,
     boosted,
@@ -29,7 +29,6 @@ from inside.scheduling import (
     flood,
     knobs,
     libc,
-    receiving,
     state,
 )
 from inside.suite import ROOT, insmod, rmmod, unloaded, wait_for

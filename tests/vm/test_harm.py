@@ -14,8 +14,9 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 
 from inside import inside, mark
+from inside.computing import hog, spin
 from inside.net import SMALL, UDP_SEGMENT, Namespace, Peer, drain, drops, nft, udp
-from inside.scheduling import attending, hog, running, spin
+from inside.scheduling import attending, running
 from inside.suite import entry, passed, pressed, wait_for
 
 pytestmark = mark.oldest

@@ -13,8 +13,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from inside import inside, mark
+from inside.computing import spin
 from inside.net import drain, pressure, udp
-from inside.scheduling import attending, running, spin
+from inside.scheduling import attending, running
 from inside.suite import entry, wait_for
 
 pytestmark = mark.oldest

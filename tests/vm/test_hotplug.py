@@ -13,6 +13,7 @@ from contextlib import suppress
 from functools import partial
 
 from inside import inside, mark
+from inside.computing import hog
 from inside.cpus import (
     REMOVABLE,
     all_back,
@@ -27,17 +28,8 @@ from inside.cpus import (
 from inside.growing import granted
 from inside.net import Peer, port_of
 from inside.raising import LEVERS, is_restored
-from inside.scheduling import (
-    Counting,
-    attending,
-    boosted,
-    flood,
-    hog,
-    knobs,
-    receiving,
-    reserved,
-    running,
-)
+from inside.receiver import receiving
+from inside.scheduling import Counting, attending, boosted, flood, knobs, reserved, running
 from inside.suite import ALL, ROOT, entry, pressed, wait_for
 
 

@@ -12,9 +12,11 @@ from functools import partial
 from pathlib import Path
 
 from inside import growing, inside, mark
+from inside.computing import hog
 from inside.grammar import BAD_NUMBER, never_taken
 from inside.net import Worker, pressure, udp
-from inside.scheduling import attending, autogroup, calm, flood, hog, knobs, receiving, running
+from inside.receiver import receiving
+from inside.scheduling import attending, autogroup, calm, flood, knobs, running
 from inside.suite import (
     ROOT,
     entry,

@@ -16,8 +16,10 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from inside import Skip, growing, inside
+from inside.computing import hog
 from inside.net import pressure, udp
-from inside.scheduling import Counting, attending, calm, flood, hog, knobs, receiving, running
+from inside.receiver import receiving
+from inside.scheduling import Counting, attending, calm, flood, knobs, running
 from inside.suite import ROOT, dropped, is_real_time, metric, sockets, wait_for
 
 INSTANCE = Path("/sys/kernel/tracing/instances/packetflow-locks")

@@ -8,6 +8,7 @@ from contextlib import ExitStack
 from functools import partial
 
 from inside import inside, mark
+from inside.computing import hog
 from inside.raising import (
     FORGOTTEN,
     LEVERS,
@@ -22,19 +23,8 @@ from inside.raising import (
     raise_up,
     starving,
 )
-from inside.scheduling import (
-    Counting,
-    attending,
-    boosted,
-    calm,
-    cpu_seconds,
-    flood,
-    hog,
-    hungry,
-    knobs,
-    receiving,
-    running,
-)
+from inside.receiver import hungry, receiving
+from inside.scheduling import Counting, attending, boosted, calm, cpu_seconds, flood, knobs, running
 from inside.suite import set_knob, wait_for
 
 pytestmark = mark.ends

@@ -16,7 +16,8 @@ from inside.raising import (
     raise_up,
     starving,
 )
-from inside.scheduling import Counting, boosted, calm, flood, hungry, receiving, set_slack
+from inside.receiver import hungry, receiving
+from inside.scheduling import Counting, boosted, calm, flood, set_slack
 from inside.suite import wait_for
 
 pytestmark = mark.ends

@@ -10,18 +10,10 @@ from contextlib import ExitStack
 from functools import partial
 
 from inside import inside, mark
+from inside.computing import hog
 from inside.net import udp
 from inside.raising import LONG, SCHED, as_another_user, await_boosted, starving
-from inside.scheduling import (
-    BUFFER,
-    PACKET,
-    Counting,
-    cpu_seconds,
-    hog,
-    libc,
-    running,
-    start,
-)
+from inside.scheduling import BUFFER, PACKET, Counting, cpu_seconds, libc, running, start
 
 pytestmark = mark.ends
 

@@ -17,7 +17,8 @@ from inside.raising import (
     raise_up,
     starving,
 )
-from inside.scheduling import boosted, end, receiving, start, state
+from inside.receiver import receiving
+from inside.scheduling import boosted, end, start, state
 from inside.suite import set_knob, wait_for
 
 pytestmark = mark.ends

@@ -7,20 +7,10 @@ from functools import partial
 from pathlib import Path
 
 from inside import inside, mark
+from inside.computing import hog
 from inside.raising import FORGOTTEN, LEVERS, SCHED, is_restored, of_low_priority_and_accurate
-from inside.scheduling import (
-    Counting,
-    attending,
-    boosted,
-    calm,
-    end,
-    flood,
-    hog,
-    knobs,
-    receiving,
-    running,
-    state,
-)
+from inside.receiver import receiving
+from inside.scheduling import Counting, attending, boosted, calm, end, flood, knobs, running, state
 from inside.suite import insmod, rmmod, set_knob, wait_for
 
 pytestmark = mark.ends

@@ -23,18 +23,16 @@ from inside.raising import (
     raised,
     starving,
 )
+from inside.receiver import Receiver, hungry, receiving
 from inside.scheduling import (
     BUFFER,
     Counting,
-    Receiver,
     attending,
     boosted,
     calm,
     end,
     flood,
-    hungry,
     knobs,
-    receiving,
     reserved,
     state,
 )

@@ -8,7 +8,8 @@ from pathlib import Path
 from inside import inside, mark
 from inside.grammar import BAD, BAD_NUMBER
 from inside.raising import LONG, SCHED, raise_up, starving
-from inside.scheduling import libc, receiving
+from inside.receiver import receiving
+from inside.scheduling import libc
 from inside.suite import ROOT, takes_only
 
 pytestmark = mark.ends

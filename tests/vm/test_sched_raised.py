@@ -27,6 +27,7 @@ from inside.raising import (
     raise_up,
     starving,
 )
+from inside.receiver import receiving
 from inside.scheduling import (
     SCHED_DEADLINE,
     Counting,
@@ -36,7 +37,6 @@ from inside.scheduling import (
     everybody,
     flood,
     knobs,
-    receiving,
 )
 from inside.suite import ROOT, as_nobody, metric, unexplained, wait_for
 

@@ -6,18 +6,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from inside import inside, mark
+from inside.computing import hog
 from inside.raising import SCHED
-from inside.scheduling import (
-    Counting,
-    Receiver,
-    attending,
-    calm,
-    flood,
-    hog,
-    knobs,
-    receiving,
-    running,
-)
+from inside.receiver import Receiver, receiving
+from inside.scheduling import Counting, attending, calm, flood, knobs, running
 from inside.suite import set_knob, wait_for
 
 pytestmark = mark.ends

@@ -10,21 +10,11 @@ from contextlib import ExitStack
 from functools import partial
 
 from inside import inside, mark
+from inside.computing import hog, spin
 from inside.net import udp
 from inside.raising import LONG, SCHED, as_another_user, await_raised, is_raised, starving
-from inside.scheduling import (
-    BUFFER,
-    PACKET,
-    Counting,
-    Receiver,
-    boosted,
-    calm,
-    flood,
-    hog,
-    receiving,
-    running,
-    spin,
-)
+from inside.receiver import Receiver, receiving
+from inside.scheduling import BUFFER, PACKET, Counting, boosted, calm, flood, running
 from inside.suite import wait_for
 
 pytestmark = mark.ends

@@ -25,6 +25,7 @@ from inside.raising import (
     raised,
     starving,
 )
+from inside.receiver import hungry, receiving
 from inside.scheduling import (
     BUFFER,
     SCHED_DEADLINE,
@@ -32,8 +33,6 @@ from inside.scheduling import (
     boosted,
     calm,
     flood,
-    hungry,
-    receiving,
     running,
     set_attributes,
 )

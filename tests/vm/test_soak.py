@@ -22,11 +22,13 @@ from typing import NamedTuple
 
 from inside import inside, mark
 from inside.coming import BARE, devices_come_and_go, seconds, sockets_come_and_go
+from inside.computing import hog
 from inside.cpus import REMOVABLE, all_back, all_on, switch
 from inside.grammar import KNOBS
 from inside.growing import Owner, owners
 from inside.net import Namespace, Pressure, sysctl, udp
-from inside.scheduling import State, attending, everybody, flood, hog, receiving, running, start
+from inside.receiver import receiving
+from inside.scheduling import State, attending, everybody, flood, running, start
 from inside.suite import ALL, ROOT, insmod, metric, metrics_parse, rmmod, stripped
 
 PORTS = range(9100, 9108)

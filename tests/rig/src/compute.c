@@ -2,9 +2,10 @@
 /* compute - for Python: to compute for a while, by instructions that cost the host little. */
 #include "nops.h"
 
-__attribute__((visibility("default"))) void compute(uint64_t instructions);
+__attribute__((visibility("default"))) void compute(unsigned long instructions);
 
-void compute(uint64_t instructions)
+void compute(unsigned long instructions)
 {
-	nops(instructions);
+	for (; instructions >= NOPS_IN_RUN; instructions -= NOPS_IN_RUN)
+		nops_run();
 }

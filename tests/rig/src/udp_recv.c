@@ -34,7 +34,6 @@
 #include <unistd.h>
 
 #include "mark.h"
-#include "nops.h"
 
 #define NSEC_PER_SEC	1000000000LL
 #define SAMPLE_MS	100
@@ -114,12 +113,18 @@ static void on_stop(int sig)
 	stop = 1;
 }
 
+static void busy(uint64_t loops)
+{
+	for (uint64_t i = 0; i < loops; i++)
+		__asm__ volatile("");
+}
+
 static int calibrate(void)
 {
 	const uint64_t loops = 100000000;
 	int64_t start = now_ns();
 
-	nops(loops);
+	busy(loops);
 	printf("%.1f\n", loops * 1e3 / (now_ns() - start));
 	return 0;
 }
@@ -264,7 +269,7 @@ int main(int argc, char **argv)
 			next_seq = mark->seq + 1;
 		}
 		if (!stop)
-			nops(loops);
+			busy(loops);
 	}
 	report(options.port, bytes, lost, first);
 	return 0;
