@@ -163,19 +163,19 @@ def test_the_degree_follows_the_rank() -> None:
             wait_for(lambda: low.state().nice == 2)
 
 
-@mark.uncounted  # pauses limit its receivers, so a trial soon finds the boosts vain
 @inside(modules=SCHED)
 def test_the_degree_follows_who_comes_later() -> None:
+    """The higher one gets what fills its buffer, and has time to read it before it gets more."""
     with (
         starving("nice", hogs=1, elect=2, hold=LONG, levels=6),
-        receiving(partial(os.nice, 5)) as low,
-        receiving() as high,
+        hungry(partial(os.nice, 5)) as low,
+        hungry(work=0.001) as high,
     ):
         calm()
         with flood(low.port):
             wait_for(lambda: low.state().nice == -1)
-        with flood(high.port):
-            wait_for(lambda: (high.state().nice, low.state().nice) == (-6, 2))
+            with flood(high.port, burst=30, pause=0.1):
+                wait_for(lambda: (high.state().nice, low.state().nice) == (-6, 2))
 
 
 @inside(modules=SCHED)
