@@ -12,6 +12,7 @@ TRACING = Path("/sys/kernel/tracing")
 DROP = TRACING / "events/skb/kfree_skb"
 POLL = TRACING / "events/napi/napi_poll"
 BUFFER_KB = "1408"  # for each CPU, as a kernel takes by itself when the first event is recorded
+STATE = ("tracing_on", "set_event", "buffer_size_kb", "per_cpu/cpu0/stats")  # said if none is seen
 
 
 def _functions() -> list[tuple[int, str]]:
@@ -47,12 +48,14 @@ def _recording(event: Path) -> Iterator[None]:
 
 @contextmanager
 def polls(device: str) -> Iterator[list[int]]:
-    """How much each poll did meanwhile, filled in at the end; of devices with such a name."""
+    """How much each poll did meanwhile, filled in at the end; of a device that is polled."""
     found: list[int] = []
     with _recording(POLL):
         yield found
     line = rf"napi_poll: .* for device {device} work (\d+) "
-    found += map(int, re.findall(line, _whole_trace()))
+    trace = _whole_trace()
+    found += map(int, re.findall(line, trace))
+    assert found, (trace[-200:], *((TRACING / name).read_text() for name in STATE))
 
 
 @contextmanager

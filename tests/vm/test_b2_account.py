@@ -154,10 +154,12 @@ def test_a_super_packet_counts_as_the_packets_it_carries(kind: str) -> None:
     sender = keep[-1]
     assert isinstance(sender, socket.socket)
     sender.setsockopt(socket.IPPROTO_UDP, UDP_SEGMENT, 100)
-    errors = udp_errors(kind.endswith("6"))
-    own = receiver.getsockname()
-    for _ in range(30):
-        sender.sendto(datagram(0, 1000), own)
+    with pressure():
+        settle()
+        begin()
+        errors = udp_errors(kind.endswith("6"))
+        for _ in range(30):
+            sender.sendto(datagram(0, 1000), receiver.getsockname())
     lost = drops(receiver)
     got = drain(receiver)
     assert all(len(data) == 100 for data in got)
