@@ -266,4 +266,11 @@ MUTANTS = [
         "return time_before32((u32)jiffies, at + how_long);",
         "unit/test_stamp.py::test_what_was_is_not_believed_again",
     ),
+    Mutant(
+        "crowding remembers its last worker",
+        "common/threads/crowd.c",
+        "kthread_init_work(&crowd_work, crowd_in);",
+        "if (!crowd_work.func)\n\t\tkthread_init_work(&crowd_work, crowd_in);",
+        "vm/test_crowding.py::test_it_goes_on_after_the_suite_was_off",
+    ),
 ]
