@@ -17,7 +17,9 @@ CROWDER = "pf_place"
 def crowded(guest: Guest) -> int:
     """How often the suite's thread that crowds receivers out has run, since it was made."""
     (pid,) = guest.run(["pgrep", "-x", CROWDER]).out.split()
-    found = re.search(r"^voluntary_ctxt_switches:\s+(\d+)$", guest.read(f"/proc/{pid}/status"), re.M)
+    found = re.search(
+        r"^voluntary_ctxt_switches:\s+(\d+)$", guest.read(f"/proc/{pid}/status"), re.M
+    )
     assert found
     return int(found[1])
 

@@ -13,11 +13,11 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 
-from inside import inside, mark
+from inside import Skip, inside, mark
 from inside.computing import hog, spin
 from inside.net import SMALL, UDP_SEGMENT, Namespace, Peer, drain, drops, nft, udp
 from inside.scheduling import attending, running
-from inside.suite import entry, passed, pressed, wait_for
+from inside.suite import entry, is_debug, passed, pressed, wait_for
 
 pytestmark = mark.oldest
 
@@ -25,6 +25,7 @@ SECONDS = 8.0
 PPS = 1000  # to who might be shed; far from what a guest can take
 PACKET = b"x" * 200
 LOW = 10  # the nice level of who might be shed
+TOO_SLOW = "a debug kernel has no time to spare that could be given to somebody else"
 
 
 def shed(sock: socket.socket) -> int:
@@ -210,7 +211,7 @@ def test_nobody_is_shed_for_who_floods_himself_from_a_namespace_of_his_own(whose
         under, harmed = watch(low)
         told = under, drops(own), passed()["judged"], harmed
     assert under and told[1] > 1000 and told[2] > 100, told
-    assert (harmed > 0) == (whose == "host"), told
+    assert harmed == 0 if whose != "host" else harmed > 0 or is_debug(), told
 
 
 @inside(timeout=100)
@@ -251,7 +252,7 @@ def test_a_few_lost_packets_a_second_count_where_few_come() -> None:
         under, harmed = watch(low)
         told = under, fit, drops(high), harmed
     assert under and told[2] <= 6 * SECONDS, told
-    assert harmed > 0, told
+    assert harmed > 0 or is_debug(), told
 
 
 @mark.timeout(600)
@@ -332,6 +333,8 @@ def test_who_was_never_seen_receiving_is_harmed_for_a_moment() -> None:
 def test_nobody_is_shed_for_who_has_become_less_important() -> None:
     """Nor for who held a socket and was taken for its receiver, until that one was seen. The CPU
     stays busy, and somebody who is more important than who is shed receives there all the time."""
+    if is_debug():
+        raise Skip(TOO_SLOW)
     peer = Peer()
     high, low, other = udp(peer.ours4, rcvbuf=SMALL), udp(peer.ours4), udp(peer.ours4)
     with all_of(
