@@ -69,8 +69,10 @@ def drops_by_function(reason: str = "") -> Iterator[Counter[str]]:
     try:
         with _recording(DROP):
             yield counts
+        trace, known = _whole_trace(), _functions()
     finally:
         (DROP / "filter").write_text("0")
-    trace, known = _whole_trace(), _functions()
+        # Where it is off, 6.1 shows names of devices as empty.
+        (TRACING / "options/hash-ptr").write_text("1")
     places = re.findall(r"kfree_skb: .* location=(?:0x)?(\S+)", trace)
     counts.update(_function_at(place, known) for place in places)
