@@ -64,9 +64,9 @@ def drops_by_function(reason: str = "") -> Iterator[Counter[str]]:
     counts: Counter[str] = Counter()
     # 6.1 does not print reasons, nor resolve places: filter by number, look up by address.
     numbers = re.findall(rf'\{{ (\w+), "{reason}" \}}', (DROP / "format").read_text())
-    (TRACING / "options/hash-ptr").write_text("0")
-    (DROP / "filter").write_text(f"reason == {numbers[0]}" if reason else "0")
     try:
+        (TRACING / "options/hash-ptr").write_text("0")
+        (DROP / "filter").write_text(f"reason == {numbers[0]}" if reason else "0")
         with _recording(DROP):
             yield counts
         trace, known = _whole_trace(), _functions()

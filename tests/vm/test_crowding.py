@@ -25,7 +25,7 @@ def crowded(guest: Guest) -> int:
 
 
 def await_crowding(guest: Guest) -> None:
-    """Where the scheduler happens to put receivers well at once, there is no need for it."""
+    """A flood does not need it if the scheduler happens to place the receivers well."""
     before = crowded(guest)
     for _ in range(FLOODS):
         Flood([Flow(port, PPS) for port in PORTS], SIZE, SECONDS, sender(guest)).end()

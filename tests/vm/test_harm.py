@@ -211,7 +211,10 @@ def test_nobody_is_shed_for_who_floods_himself_from_a_namespace_of_his_own(whose
         under, harmed = watch(low)
         told = under, drops(own), passed()["judged"], harmed
     assert under and told[1] > 1000 and told[2] > 100, told
-    assert harmed == 0 if whose != "host" else harmed > 0 or is_debug(), told
+    if whose == "host":
+        assert harmed > 0 or is_debug(), told
+    else:
+        assert harmed == 0, told
 
 
 @inside(timeout=100)
