@@ -241,8 +241,8 @@ def test_a_device_that_is_down_has_nothing_wait() -> None:
 @mark.parametrize("how", ["enable", "delete"])
 @inside(modules=FLOW, pinned=False)
 def test_nothing_is_overtaken_when_a_flow_goes_under_a_flood(how: str) -> None:
-    """What comes meanwhile may be dropped, and is counted then. Each sender stays on its CPU. Packets
-    of one that moves are in two CPUs' queues, and so in no order."""
+    """What comes meanwhile may be dropped, and is counted then. Each sender stays on its CPU.
+    Packets of one that moves are in two CPUs' queues, and so in no order."""
     peer = Peer()
     receiver = udp(peer.ours4, rcvbuf=64 << 20)
     senders = [Numbered(peer, receiver) for _ in range(3)]
