@@ -45,16 +45,17 @@ def receiving_on(address: str, cpu: int, nice: int) -> tuple[socket.socket, Work
     return sock, worker
 
 
-def sending_on(peer: Peer, cpu: int, to: list[tuple[str, int]], burst: int) -> Worker:
-    """A process on that CPU that sends a burst to each, again and again, with pauses."""
+def sending_on(peer: Peer, cpu: int, to: list[tuple[str, int]], pause: float) -> Worker:
+    """A process on that CPU that sends a packet to each, and again after a pause."""
     sender = peer.udp()
 
     def send() -> None:
         os.sched_setaffinity(0, {cpu})
         while True:
-            for address in to * burst:
+            for address in to:
                 sender.sendto(b"x" * 100, address)
-            time.sleep(0.005)
+            if pause:
+                time.sleep(pause)
 
     worker = Worker(send)
     worker.begin()

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """Overload belongs to a CPU: what arrives elsewhere is innocent.
 
-Receive packet steering sends everything from one neighbour to one CPU, whose
-backlog is so short that it overflows; another neighbour's packets go to
-another CPU.
+Receive packet steering sends everything from one neighbour to one CPU, which
+has no time to spare and a backlog that overflows; another neighbour's packets
+go to another CPU.
 """
 
 import os
@@ -34,10 +34,10 @@ def test_a_backlog_that_overflows_sheds_the_lowest_and_only_there() -> None:
     workers = [top_worker, low_worker, innocent_worker]
     before = lost_at("3")
     try:
-        backlog(10)
+        backlog(300)
         there = [(crowded.ours4, port_of(top)), (crowded.ours4, port_of(low))]
-        workers += [sending_on(crowded, cpu, there, 60) for cpu in (0, 1)]
-        workers += [sending_on(calm, 3, [(calm.ours4, port_of(innocent))], 1)]
+        workers += [sending_on(crowded, cpu, there, 0) for cpu in (0, 1)]
+        workers += [sending_on(calm, 3, [(calm.ours4, port_of(innocent))], 0.005)]
         wait_for(lambda: pressed(2))
         wait_for(lambda: int(entry(low)["early_overload"]) > 100)
         lost = {name: entry(sock) for name, sock in (("top", top), ("innocent", innocent))}

@@ -43,7 +43,7 @@ def test_one_rate_holds_over_all_devices_and_cpus() -> None:
     ):
         for cpu in range(4):
             peer = peers[cpu % 2]
-            worker = sending_on(peer, cpu, [(peer.ours4, port)], 20)
+            worker = sending_on(peer, cpu, [(peer.ours4, port)] * 20, 0.005)
             stack.callback(worker.end)
         time.sleep(0.5)
         began, before = time.monotonic(), gone()
