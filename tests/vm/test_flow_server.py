@@ -7,14 +7,14 @@ import time
 from pathlib import Path
 
 from inside import Skip, inside, mark
-from inside.flows import FLOW, IP_UDP, change, flow, flows, real_time, server_threads
+from inside.cgroups import TOP, cgroup, enter
+from inside.flows import FLOW, IP_UDP, change, flow, flows, real_time, server_threads, until
 from inside.net import Peer, datagram, drain, port_of, udp
 from inside.suite import insmod, is_real_time, rmmod, setting, wait_for
 
 pytestmark = mark.ends
 
 SPIN_S = 0.4
-CGROUPS = Path("/sys/fs/cgroup")
 SIZE = 1000 - IP_UDP
 
 
@@ -61,18 +61,53 @@ def test_a_thread_has_the_priority_that_it_is_given() -> None:
             assert continued_beneath_a_task_that_spins(peer) >= 9
 
 
+@mark.parametrize("server, rest", [(1, 10000), (10000, 1)])
 @inside(modules=FLOW)
-def test_a_thread_can_be_put_into_a_control_group() -> None:
-    group = CGROUPS / "server"
-    group.mkdir()
-    with setting("flow/server", "thread", "softirq"):
+def test_a_thread_has_the_share_of_its_control_group(server: int, rest: int) -> None:
+    """Against a task that takes all it gets, and with more to do than its share may allow."""
+    peer = Peer()
+    receiver, sender = udp(peer.ours4, rcvbuf=8 << 20), peer.udp()
+    with (
+        setting("flow/server", "thread", "softirq"),
+        cgroup("server", weight=str(server)) as group,
+        cgroup("rest", weight=str(rest)) as others,
+        flows(f"a dport={port_of(receiver)} rate=20m burst=1000 queue=1m"),
+    ):
         (thread,) = server_threads()
-        try:
-            (group / "cgroup.procs").write_text(str(thread))
-            assert Path(f"/proc/{thread}/cgroup").read_text().rstrip().endswith("::/server")
-        finally:
-            (CGROUPS / "cgroup.procs").write_text(str(thread))
-            group.rmdir()
+        enter(group, thread)
+        enter(others)
+        for number in range(1000):
+            sender.sendto(datagram(number, SIZE), receiver.getsockname())
+        for _ in until(time.monotonic() + SPIN_S):
+            pass
+        continued = flow("a")["deferred"]
+        enter(TOP)
+        enter(TOP, thread)
+        wait_for(lambda: flow("a")["waiting"] == 0)
+        assert drain(receiver) == [datagram(number, SIZE) for number in range(1000)]
+    assert (continued > 700) if server > rest else (continued < 200), continued
+
+
+@inside(modules=FLOW)
+def test_a_thread_whose_group_has_used_its_quota_keeps_what_waits() -> None:
+    peer = Peer()
+    receiver, sender = udp(peer.ours4, rcvbuf=8 << 20), peer.udp()
+    with (
+        setting("flow/server", "thread", "softirq"),
+        cgroup("server", max="1000 1000000") as group,
+        flows(f"a dport={port_of(receiver)} rate=8m burst=1000 queue=1m"),
+    ):
+        (thread,) = server_threads()
+        enter(group, thread)
+        for number in range(400):
+            sender.sendto(datagram(number, SIZE), receiver.getsockname())
+        time.sleep(1)
+        # Newer kernels throttle on the way to user space, where a thread of the kernel never is.
+        newer = tuple(map(int, os.uname().release.split(".")[:2])) >= (6, 18)
+        assert flow("a")["waiting"] > 0 or newer
+        enter(TOP, thread)
+        wait_for(lambda: flow("a")["waiting"] == 0)
+        assert drain(receiver) == [datagram(number, SIZE) for number in range(400)]
 
 
 @mark.cpus(1, 4)

@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path
 
 from inside import inside, mark
+from inside.cgroups import TOP, cgroup, enter, nested
 from inside.flows import (
     ERROR,
     FLOW,
@@ -259,29 +260,14 @@ def test_flows_by_the_rank_of_the_receiver(kind: str) -> None:
         assert send() == (0, 10)
 
 
-CGROUPS = Path("/sys/fs/cgroup")
-
-
 @contextmanager
-def of_group(group: str) -> Iterator[None]:
+def of_group(group: Path) -> Iterator[None]:
     """What is made meanwhile is of that control group."""
-    own = Path("/proc/self/cgroup").read_text().split("::")[1].strip()
-    (CGROUPS / group / "cgroup.procs").write_text("0")
+    enter(group)
     try:
         yield
     finally:
-        (CGROUPS / own.lstrip("/") / "cgroup.procs").write_text("0")
-
-
-@contextmanager
-def groups(*names: str) -> Iterator[None]:
-    for name in names:
-        (CGROUPS / name).mkdir()
-    try:
-        yield
-    finally:
-        for name in reversed(names):
-            (CGROUPS / name).rmdir()
+        enter(TOP)
 
 
 @mark.parametrize("kind", ["v4", "v6"])
@@ -291,10 +277,9 @@ def test_flows_by_the_control_group_of_the_receiver(kind: str) -> None:
     peer = quiet_peer()
     own, theirs = (peer.ours6, peer.theirs6) if kind == "v6" else (peer.ours4, peer.theirs4)
     sender, receivers = peer.udp(theirs), []
-    names = ("out", "out/in", "out/in/most")
-    with groups(*names):
-        for name in ("", *names):
-            with of_group(name):
+    with nested("out", "in", "most", controller="") as groups:
+        for group in (TOP, *groups):
+            with of_group(group):
                 receivers.append(udp(own))
         rows = ["a cgroup=/out rate=1000000", "b proto=17 cgroup=/out/in", "c default"]
         with flows(*rows):
@@ -313,7 +298,7 @@ def test_flows_by_the_control_group_of_the_receiver(kind: str) -> None:
 @inside(modules=FLOW)
 def test_a_connection_is_of_the_control_group_of_who_listens() -> None:
     peer = Peer()
-    with groups("one"), of_group("one"):
+    with cgroup("one", controller="") as one, of_group(one):
         server = socket.create_server((peer.ours4, 0))
     with flows("a cgroup=/"):
         before = flow("a")["direct"]
@@ -328,12 +313,12 @@ def test_a_connection_is_of_the_control_group_of_who_listens() -> None:
 
         # What began the connection had no receiver yet, which is remembered for a jiffy.
         wait_for(received)
-    with groups("one"), of_group("one"):
+    with cgroup("one", controller="") as one, of_group(one):
         later = udp(peer.ours4)
         change("add a cgroup=/one")
     # A group that is gone is no other one's of the same name.
     assert table() == ["add a cgroup=(gone)"]
-    with groups("one"):
+    with cgroup("one", controller=""):
         peer.udp().sendto(b"x", later.getsockname())
         assert flow("a")["direct"] == 1
     change("replace")

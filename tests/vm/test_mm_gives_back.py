@@ -4,11 +4,12 @@
 import re
 import socket
 import time
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Callable
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 from inside import inside, mark
+from inside.cgroups import cgroup, enter
 from inside.growing import (
     AWAY,
     FULL,
@@ -187,23 +188,6 @@ def test_observing_changes_nothing_but_counts() -> None:
         assert "would have grown" in (ROOT / "status").read_text()
 
 
-TOP = Path("/sys/fs/cgroup")
-
-
-@contextmanager
-def small_group(most: str) -> Iterator[Path]:
-    made = TOP / "small"
-    (TOP / "cgroup.subtree_control").write_text("+memory")
-    made.mkdir()
-    try:
-        (made / "memory.max").write_text(most)
-        yield made
-    finally:
-        wait_for(lambda: not (made / "cgroup.procs").read_text())
-        made.rmdir()
-        (TOP / "cgroup.subtree_control").write_text("-memory")
-
-
 class Grouped(Owner):
     """One whose socket counts against the memory of a control group."""
 
@@ -212,7 +196,7 @@ class Grouped(Owner):
         super().__init__()
 
     def _begin(self, control: socket.socket) -> None:
-        (self._group / "cgroup.procs").write_text("0")
+        enter(self._group)
         super()._begin(control)
 
     def _do_drain(self) -> int:
@@ -228,7 +212,7 @@ class Eater(Told):
         self._answer()
 
     def _begin(self, control: socket.socket) -> None:
-        (self._group / "cgroup.procs").write_text("0")
+        enter(self._group)
         self._kept: list[bytes] = []
         control.send(b"0")
 
@@ -250,7 +234,7 @@ def test_room_comes_back_before_a_group_runs_out_of_memory() -> None:
     All within the two seconds after which what is not used comes back in any case.
     """
     with ExitStack() as stack:
-        group = stack.enter_context(small_group("96M"))
+        group = stack.enter_context(cgroup("small", controller="memory", max="96M"))
         stack.enter_context(knobs(scale=10_000, budget=4 << 20, burst=0))
         one = Grouped(group)
         stack.callback(one.end)

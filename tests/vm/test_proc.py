@@ -12,6 +12,7 @@ from functools import partial
 from pathlib import Path
 
 from inside import growing, inside, mark
+from inside.cgroups import cgroup, enter
 from inside.computing import hog
 from inside.grammar import BAD_NUMBER, never_taken
 from inside.net import Worker, pressure, udp
@@ -337,31 +338,18 @@ def test_nice_is_inert_between_sessions(grouped: bool) -> None:
         assert nice().startswith(INERT + "sessions (autogroup); " if grouped else EFFECTIVE)
 
 
-def empty(cgroup: Path) -> bool:
-    return not (cgroup / "cgroup.procs").read_text()
-
-
 @inside()
 def test_nice_is_inert_between_cgroups() -> None:
-    top = Path("/sys/fs/cgroup")
-    made = [top / "one", top / "other"]
-    join, join_other = (partial((cgroup / "cgroup.procs").write_text, "0") for cgroup in made)
     workers: list[Worker] = []
-    (top / "cgroup.subtree_control").write_text("+cpu")
-    try:
-        for cgroup in made:
-            cgroup.mkdir()
-        workers += receivers(join, join)
-        assert nice().startswith(EFFECTIVE)
-        workers += receivers(join_other)
-        assert nice().startswith(INERT + "cgroups; ")
-    finally:
-        for worker in workers:
-            worker.end()
-        for cgroup in made:
-            wait_for(partial(empty, cgroup))
-            cgroup.rmdir()
-        (top / "cgroup.subtree_control").write_text("-cpu")
+    with cgroup("one") as one, cgroup("other") as other:
+        try:
+            workers += receivers(partial(enter, one), partial(enter, one))
+            assert nice().startswith(EFFECTIVE)
+            workers += receivers(partial(enter, other))
+            assert nice().startswith(INERT + "cgroups; ")
+        finally:
+            for worker in workers:
+                worker.end()
 
 
 @inside()

@@ -4,50 +4,27 @@
 import os
 import socket
 import time
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
-from functools import partial
+from contextlib import ExitStack
 from pathlib import Path
 
 from inside import inside, mark
+from inside.cgroups import cgroup, enter, nested
 from inside.net import Worker, pressure, udp
 from inside.suite import entry, set_knob, setting, wait_for
 
-TOP = Path("/sys/fs/cgroup")
 NICE_0 = 120
-
-
-def empty(cgroup: Path) -> bool:
-    return not (cgroup / "cgroup.procs").read_text()
-
-
-@contextmanager
-def cgroups(*names: str) -> Iterator[list[Path]]:
-    """These, with the cpu controller, each in the one before."""
-    above = [TOP]
-    try:
-        for name in names:
-            (above[-1] / "cgroup.subtree_control").write_text("+cpu")
-            above.append(above[-1] / name)
-            above[-1].mkdir()
-        yield above[1:]
-    finally:
-        for made in reversed(above[1:]):
-            wait_for(partial(empty, made))
-            made.rmdir()
-        (TOP / "cgroup.subtree_control").write_text("-cpu")
 
 
 @inside()
 def test_weights_of_control_groups_count_as_nice_levels() -> None:
     """From the thread's own to the root, and from a second after they are changed."""
     with ExitStack() as stack:
-        pod, web = stack.enter_context(cgroups("pod.slice", "web.service"))
+        pod, web = stack.enter_context(nested("pod.slice", "web.service"))
         sock, sender = stack.enter_context(udp()), stack.enter_context(udp())
         pressing = stack.enter_context(pressure())
 
         def receive() -> None:
-            (web / "cgroup.procs").write_text("0")
+            enter(web)
             sock.recv(1)
 
         def prio() -> int:
@@ -79,12 +56,12 @@ def test_each_group_has_its_own_weight() -> None:
     with ExitStack() as stack:
         rows = {}
         for name, level in levels.items():
-            (made,) = stack.enter_context(cgroups(name))
+            made = stack.enter_context(cgroup(name))
             (made / "cpu.weight.nice").write_text(str(level))
             sock, sender = stack.enter_context(udp()), stack.enter_context(udp())
 
             def receive(made: Path = made, sock: socket.socket = sock) -> None:
-                (made / "cgroup.procs").write_text("0")
+                enter(made)
                 sock.recv(1)
 
             worker = Worker(receive)
@@ -122,7 +99,7 @@ class Member:
 
     def _receive(self) -> None:
         if not self._joined:
-            (self._group / "cgroup.procs").write_text("0")
+            enter(self._group)
             os.setresuid(self._user, self._user, self._user)
             self._joined = True
         if self._user:
@@ -140,7 +117,7 @@ class Member:
 def test_a_user_buys_no_rank_in_what_is_delegated_to_it() -> None:
     """It owns the group, and sets its weight with each packet."""
     with ExitStack() as stack:
-        *_, app = stack.enter_context(cgroups("user.slice", "user-65534.slice", "app.slice"))
+        *_, app = stack.enter_context(nested("user.slice", "user-65534.slice", "app.slice"))
         for path in (app, *app.iterdir()):
             os.chown(path, NOBODY, NOBODY)
         member = Member(stack, app, NOBODY)
@@ -157,7 +134,7 @@ def test_a_user_buys_no_rank_in_what_is_delegated_to_it() -> None:
 @inside()
 def test_deeper_groups_lower_down_to_the_eighth() -> None:
     with ExitStack() as stack:
-        made = stack.enter_context(cgroups(*(f"level{number}" for number in range(1, 10))))
+        made = stack.enter_context(nested(*(f"level{number}" for number in range(1, 10))))
         member = Member(stack, made[-1])
         wait_for(lambda: member.prio() == NICE_0)
         (made[2] / "cpu.weight.nice").write_text("-7")

@@ -8,12 +8,11 @@ import os
 import resource
 import signal
 import time
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from functools import partial
-from pathlib import Path
 
 from inside import inside, mark
+from inside.cgroups import cgroup, enter
 from inside.raising import (
     LEVERS,
     LONG,
@@ -247,41 +246,24 @@ def test_without_bandwidth_to_reserve_it_is_round_robin() -> None:
         assert metric("packetflow_sched_lesser_total")["admission"] > before
 
 
-@contextmanager
-def cgroup() -> Iterator[Path]:
-    """A cgroup with the cpu controller, and a bound on what it may take."""
-    top = Path("/sys/fs/cgroup")
-    made = top / "bounded"
-    (top / "cgroup.subtree_control").write_text("+cpu")
-    made.mkdir()
-    try:
-        (made / "cpu.max").write_text("60000 100000")
-        yield made
-    finally:
-        wait_for(lambda: not (made / "cgroup.procs").read_text())
-        made.rmdir()
-        (top / "cgroup.subtree_control").write_text("-cpu")
-
-
 @mark.parametrize("lever", ("auto", "rr", "deadline"))
 @inside(modules=SCHED)
 def test_nobody_escapes_its_cgroup_unless_told(lever: str) -> None:
-    with cgroup() as bounded, starving(lever):
-
-        def join() -> None:
-            (bounded / "cgroup.procs").write_text("0")
-
-        with receiving(join) as receiver:
-            seen = Counting()
+    with (
+        cgroup("bounded", max="60000 100000") as bounded,
+        starving(lever),
+        receiving(partial(enter, bounded)) as receiver,
+    ):
+        seen = Counting()
+        calm()
+        with flood(receiver.port):
+            wait_for(lambda: seen["refused lever"] >= 5 or boosted())
+            assert receiver.state().policy == os.SCHED_OTHER
+            if not boosted():
+                assert "escape" in (ROOT / "status").read_text()
+        wait_for(lambda: receiver.state() == receiver.before)
+        with knobs(escape=1):
             calm()
             with flood(receiver.port):
-                wait_for(lambda: seen["refused lever"] >= 5 or boosted())
-                assert receiver.state().policy == os.SCHED_OTHER
-                if not boosted():
-                    assert "escape" in (ROOT / "status").read_text()
+                wait_for(lambda: receiver.state().policy in (os.SCHED_RR, SCHED_DEADLINE))
             wait_for(lambda: receiver.state() == receiver.before)
-            with knobs(escape=1):
-                calm()
-                with flood(receiver.port):
-                    wait_for(lambda: receiver.state().policy in (os.SCHED_RR, SCHED_DEADLINE))
-                wait_for(lambda: receiver.state() == receiver.before)
