@@ -13,8 +13,8 @@ MUTANTS = [
     Mutant(
         "what is lent on by a lock is free",
         "pf_sched/share.c",
-        "took_us += share_charge_lent(slot);",
-        "share_charge_lent(slot);",
+        "lent_us = lend_take(slot);",
+        "lend_take(slot);",
         "vm/test_sched_charged.py::test_what_is_lent_on_by_a_lock_is_charged",
     ),
     Mutant(
