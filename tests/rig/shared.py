@@ -40,8 +40,7 @@ class Machines:
                 dilation = DEBUG_DILATION
             queues = cpus if card == VIRTIO else 1
             if counted:
-                half = alone and name not in DEBUG
-                wanted = Guest(kernel(name), cpus=cpus, icount=True, link=not alone, half=half)
+                wanted = Guest(kernel(name), cpus=cpus, icount=True, link=not alone, half=alone)
             else:
                 wanted = Guest(kernel(name), cpus=cpus, queues=queues, card=card, dilation=dilation)
             self._guest = self._stack.enter_context(wanted)

@@ -241,7 +241,8 @@ def _kind(item: pytest.Item) -> tuple[bool, bool, bool, str]:
     alone = bool(item.get_closest_marker("keeps_modules")) and model == VIRTIO
     counted = (
         machine is not None
+        and machine[0] not in DEBUG
         and not item.get_closest_marker("uncounted")
-        and ((marked and machine[0] not in DEBUG) or (alone and machine[1] == 1))
+        and (marked or (alone and machine[1] == 1))
     )
     return bool(item.get_closest_marker("fresh")), counted, counted and alone, model
