@@ -89,20 +89,28 @@ def offer(
     nices: Sequence[int],
     then: Callable[[Guest], object] = early,
     beside: bool = False,
+    meanwhile: bool = False,
 ) -> tuple[list[int], list[Received]]:
     """What was sent to, and what was received by, receivers of these nice levels.
 
     The account closes to the packet, but for a few that the sender's kernel may send of its
     own: what was not received was lost in front of the protocol stack or is in its
     socket's count of drops, which early ones are added to at the latest by what is
-    done `then`. Nor does it close where a stream beside loses packets in front, too.
+    done `then`, or `meanwhile`, when half of the packets are sent. Nor does it close
+    where a stream beside loses packets in front, too.
     """
     receivers = [LIGHT.receiver(guest, port, nice) for port, nice in zip(PORTS, nices, strict=True)]
     before = lost(guest)
     flows = [Flow(port, pps) for port in PORTS]
-    packets = LIGHT.send(flows, SIZE, SECONDS, sender(guest)).packets
+    with ThreadPoolExecutor() as pool:
+        sending = pool.submit(LIGHT.send, flows, SIZE, SECONDS, sender(guest))
+        if meanwhile:
+            guest.run(["sleep", str(SECONDS / 2)])
+            then(guest)
+        packets = sending.result().packets
     await_quiet(guest, PORTS)
-    then(guest)
+    if not meanwhile:
+        then(guest)
     in_front = lost(guest).in_front - before.in_front
     sent, seen = [packets[port] for port in PORTS], [receiver.finish() for receiver in receivers]
     drops = [receiver.socket_drops or 0 for receiver in seen]
@@ -145,7 +153,7 @@ def test_every_drop_is_the_sockets_when_the_suite_is(guest: Guest, pps: float, h
         else:
             guest.write("/proc/packetflow/enable", "0")
 
-    offer(guest, pps, NICES, then=end)
+    offer(guest, pps, NICES, then=end, meanwhile=True)
     assert told["overload"] + told["harm"] > 0
 
 
