@@ -16,6 +16,16 @@ def enter(group: Path, task: int = 0) -> None:
 
 
 @contextmanager
+def entered(group: Path, task: int = 0) -> Iterator[None]:
+    """It is back at the top afterwards, whatever happens."""
+    enter(group, task)
+    try:
+        yield
+    finally:
+        enter(TOP, task)
+
+
+@contextmanager
 def cgroup(
     name: str, above: Path = TOP, controller: str = "cpu", **settings: str
 ) -> Iterator[Path]:

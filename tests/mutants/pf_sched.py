@@ -75,7 +75,7 @@ MUTANTS = [
     ),
     # No mutant spends the half of a budget or purse that is kept for the more important (share.c).
     # While they are raised, or ask, who is outranked is not raised at all (elect.c). So the half
-    # shows in the first 30 ms of their boost alone, which no test has told from chance.
+    # shows at the beginning of their boost alone, which no test has told from chance.
     Mutant(
         "a ghost is charged to all",
         "pf_sched/share.c",

@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 
 from inside import Skip, inside, mark
-from inside.cgroups import TOP, cgroup, enter
+from inside.cgroups import cgroup, entered
 from inside.flows import FLOW, IP_UDP, change, flow, flows, real_time, server_threads, until
 from inside.net import Peer, datagram, drain, port_of, udp
 from inside.suite import insmod, is_real_time, rmmod, setting, wait_for
@@ -74,15 +74,12 @@ def test_a_thread_has_the_share_of_its_control_group(server: int, rest: int) -> 
         flows(f"a dport={port_of(receiver)} rate=20m burst=1000 queue=1m"),
     ):
         (thread,) = server_threads()
-        enter(group, thread)
-        enter(others)
-        for number in range(1000):
-            sender.sendto(datagram(number, SIZE), receiver.getsockname())
-        for _ in until(time.monotonic() + SPIN_S):
-            pass
-        continued = flow("a")["deferred"]
-        enter(TOP)
-        enter(TOP, thread)
+        with entered(group, thread), entered(others):
+            for number in range(1000):
+                sender.sendto(datagram(number, SIZE), receiver.getsockname())
+            for _ in until(time.monotonic() + SPIN_S):
+                pass
+            continued = flow("a")["deferred"]
         wait_for(lambda: flow("a")["waiting"] == 0)
         assert drain(receiver) == [datagram(number, SIZE) for number in range(1000)]
     assert (continued > 700) if server > rest else (continued < 200), continued
@@ -98,14 +95,13 @@ def test_a_thread_whose_group_has_used_its_quota_keeps_what_waits() -> None:
         flows(f"a dport={port_of(receiver)} rate=8m burst=1000 queue=1m"),
     ):
         (thread,) = server_threads()
-        enter(group, thread)
-        for number in range(400):
-            sender.sendto(datagram(number, SIZE), receiver.getsockname())
-        time.sleep(1)
-        # Newer kernels throttle on the way to user space, where a thread of the kernel never is.
-        newer = tuple(map(int, os.uname().release.split(".")[:2])) >= (6, 18)
-        assert flow("a")["waiting"] > 0 or newer
-        enter(TOP, thread)
+        with entered(group, thread):
+            for number in range(400):
+                sender.sendto(datagram(number, SIZE), receiver.getsockname())
+            time.sleep(1)
+            # Newer kernels throttle on the way to user space. A thread of theirs never goes there.
+            newer = tuple(map(int, os.uname().release.split(".")[:2])) >= (6, 18)
+            assert flow("a")["waiting"] > 0 or newer
         wait_for(lambda: flow("a")["waiting"] == 0)
         assert drain(receiver) == [datagram(number, SIZE) for number in range(400)]
 

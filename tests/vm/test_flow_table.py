@@ -5,13 +5,11 @@ import os
 import socket
 import subprocess
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
 from inside import inside, mark
-from inside.cgroups import TOP, cgroup, enter, nested
+from inside.cgroups import TOP, cgroup, entered, nested
 from inside.flows import (
     ERROR,
     FLOW,
@@ -260,16 +258,6 @@ def test_flows_by_the_rank_of_the_receiver(kind: str) -> None:
         assert send() == (0, 10)
 
 
-@contextmanager
-def of_group(group: Path) -> Iterator[None]:
-    """What is made meanwhile is of that control group."""
-    enter(group)
-    try:
-        yield
-    finally:
-        enter(TOP)
-
-
 @mark.parametrize("kind", ["v4", "v6"])
 @inside(modules=FLOW)
 def test_flows_by_the_control_group_of_the_receiver(kind: str) -> None:
@@ -279,7 +267,7 @@ def test_flows_by_the_control_group_of_the_receiver(kind: str) -> None:
     sender, receivers = peer.udp(theirs), []
     with nested("out", "in", "most", controller="") as groups:
         for group in (TOP, *groups):
-            with of_group(group):
+            with entered(group):
                 receivers.append(udp(own))
         rows = ["a cgroup=/out rate=1000000", "b proto=17 cgroup=/out/in", "c default"]
         with flows(*rows):
@@ -298,7 +286,7 @@ def test_flows_by_the_control_group_of_the_receiver(kind: str) -> None:
 @inside(modules=FLOW)
 def test_a_connection_is_of_the_control_group_of_who_listens() -> None:
     peer = Peer()
-    with cgroup("one", controller="") as one, of_group(one):
+    with cgroup("one", controller="") as one, entered(one):
         server = socket.create_server((peer.ours4, 0))
     with flows("a cgroup=/"):
         before = flow("a")["direct"]
@@ -313,7 +301,7 @@ def test_a_connection_is_of_the_control_group_of_who_listens() -> None:
 
         # What began the connection had no receiver yet, which is remembered for a jiffy.
         wait_for(received)
-    with cgroup("one", controller="") as one, of_group(one):
+    with cgroup("one", controller="") as one, entered(one):
         later = udp(peer.ours4)
         change("add a cgroup=/one")
     # A group that is gone is no other one's of the same name.

@@ -11,7 +11,7 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 
 from inside import inside, mark
-from inside.cgroups import TOP, cgroup, enter
+from inside.cgroups import cgroup, entered
 from inside.growing import (
     FULL,
     MM,
@@ -269,15 +269,15 @@ def test_the_protocols_memory_is_a_limit_too() -> None:
 
 @inside(modules=MM)
 def test_the_cgroups_memory_is_a_limit_too() -> None:
-    with cgroup("small", controller="memory", max="24M") as small:
-        enter(small)
-        try:
-            with owner() as one, knobs(scale=10_000, budget=4 << 20):
-                before = refused()["memory"]
-                for _ in range(5000):
-                    with suppress(OSError):
-                        one.sender.send(bytes(8000))
-                assert own_size() < one.size() < 24 << 20
-                assert refused()["memory"] > before
-        finally:
-            enter(TOP)
+    with (
+        cgroup("small", controller="memory", max="24M") as small,
+        entered(small),
+        owner() as one,
+        knobs(scale=10_000, budget=4 << 20),
+    ):
+        before = refused()["memory"]
+        for _ in range(5000):
+            with suppress(OSError):
+                one.sender.send(bytes(8000))
+        assert own_size() < one.size() < 24 << 20
+        assert refused()["memory"] > before
