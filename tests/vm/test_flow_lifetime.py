@@ -14,7 +14,7 @@ from contextlib import suppress
 
 from inside import inside, mark
 from inside.flows import FLOW, change, flow, flows, until
-from inside.net import Namespace, Peer, bond_over, drain, ip, port_of, udp
+from inside.net import Namespace, Peer, bond_over, drain, ip, nft, port_of, udp
 from inside.repeating import busy
 from inside.suite import ROOT, insmod, metric, rmmod, set_knob, setting, wait_for
 
@@ -242,9 +242,14 @@ def test_a_device_that_is_down_has_nothing_wait() -> None:
 @inside(modules=FLOW, pinned=False)
 def test_nothing_is_overtaken_when_a_flow_goes_under_a_flood(how: str) -> None:
     """What comes meanwhile may be dropped, and is counted then. Each sender stays on its CPU.
-    Packets of one that moves are in two CPUs' queues, and so in no order."""
+    Packets of one that moves are in two CPUs' queues, and so in no order.
+
+    A firewall of a thousand rules makes those that wait slow to leave. So some still wait when no
+    more may join them."""
     peer = Peer()
     receiver = udp(peer.ours4, rcvbuf=64 << 20)
+    rules = "meta mark 1\n" * 1000
+    nft(f"table ip slow {{ chain in {{ type filter hook input priority 0;\n{rules}}}\n}}")
     senders = [Numbered(peer, receiver) for _ in range(3)]
     row = f"add a dport={port_of(receiver)} rate=1m queue=4m"
 
