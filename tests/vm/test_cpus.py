@@ -58,7 +58,7 @@ def test_a_backlog_that_overflows_sheds_the_lowest_and_only_there() -> None:
 def test_a_cpu_without_pressure_looks_at_nothing() -> None:
     wait_for(lambda: not pressed(2))  # the test before had it so
     os.sched_setaffinity(0, {1})
-    with pressure():
+    with pressure() as pressing:
         assert pressed(1)
         os.sched_setaffinity(0, {2})
         full, sender = udp(rcvbuf=1), udp()
@@ -68,11 +68,14 @@ def test_a_cpu_without_pressure_looks_at_nothing() -> None:
         receiver = udp()
 
         def unseen() -> bool:
+            os.sched_setaffinity(0, {1})
+            pressing.raise_()
+            os.sched_setaffinity(0, {2})
             looked_at = sum(passed().values())
             for _ in range(200):
                 sender.sendto(b"x", receiver.getsockname())
             assert len(drain(receiver)) == 200
-            return sum(passed().values()) == looked_at
+            return sum(passed().values()) == looked_at and pressed(1)
 
         # At peace packets are counted for 60 ms of every ten seconds, and never judged.
         wait_for(unseen)
