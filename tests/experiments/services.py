@@ -129,7 +129,9 @@ def spare(guest: Guest) -> None:
     guest.spare_sender()
     server = f"{FAIR_SERVERS}/cpu{guest.busy}/runtime"
     if guest.wired:
-        guest.run(f"[ ! -e {server} ] || echo 0 > {server}")
+        # Linux 6.12 warns if this server is not active just then: docs/decisions/lever.md
+        with guest.expecting(r"task_non_contending|\bCall Trace:"):
+            guest.run(f"[ ! -e {server} ] || echo 0 > {server}")
 
 
 class Program:

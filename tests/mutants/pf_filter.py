@@ -173,7 +173,7 @@ MUTANTS = [
         "pf_filter/loss.c",
         "awake = min(thread_awake_share(thread), READ_ONCE(victim->awake));",
         "awake = READ_ONCE(victim->awake) ? PFLOW_ONE : 0;",
-        HARM + "test_nobody_is_shed_for_a_slow_reader",
+        HARM + "test_a_slow_reader_takes_nothing_from_one_that_is_harmed",
     ),
     Mutant(
         "who waits no longer is helped",

@@ -166,6 +166,38 @@ def test_nobody_is_shed_for_a_slow_reader(gso: int) -> None:
 
 
 @inside(timeout=100)
+def test_a_slow_reader_takes_nothing_from_one_that_is_harmed() -> None:
+    """Both lose packets, and wait for their turn. But the slow one sleeps most of the time."""
+    peer = Peer()
+    slow, harmed, low = (
+        udp(peer.ours4, rcvbuf=SMALL),
+        udp(peer.ours4, rcvbuf=SMALL),
+        udp(peer.ours4),
+    )
+
+    def read_slowly() -> None:
+        # Of this class nobody preempts those that run when he wakes up.
+        os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
+        while True:
+            slow.recv(2000)
+            time.sleep(0.015)
+
+    with all_of(
+        at(0, read_slowly),
+        at(5, works(harmed)),
+        *busy(low),
+        sends(peer, slow, 200),
+        sends(peer, harmed, 200),
+        sends(peer, low, PPS),
+    ):
+        under, taken = watch(harmed)
+        told = under, drops(slow), drops(harmed), shed(low), taken
+    assert under and told[1] > 100 * SECONDS and told[2] > 0, told
+    assert told[3] > 0 or is_debug(), told
+    assert taken == 0, told
+
+
+@inside(timeout=100)
 def test_nobody_is_shed_for_who_floods_himself() -> None:
     """Over loopback, be it by another of its addresses."""
     peer = Peer()

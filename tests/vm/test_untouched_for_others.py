@@ -188,6 +188,7 @@ def test_several_receivers(to: str) -> None:
         assert got[0] == got[2] == [datagram(number, 100) for number in range(N)]
         assert len(got[1]) + drops(receivers[1]) == N > len(got[1])
         assert early(receivers[0]) == 0  # of all three
+        assert passed()["not_host"] >= N
 
 
 @inside()
@@ -257,9 +258,10 @@ def test_udp_lite() -> None:
         assert passed()["other_protocol"] >= N
 
 
+@mark.parametrize("whose", ["elsewhere", "own"])
 @inside()
-def test_a_transparent_proxy_keeps_its_packets() -> None:
-    """TPROXY gives a packet for elsewhere to a socket of this host."""
+def test_a_transparent_proxy_keeps_its_packets(whose: str) -> None:
+    """TPROXY gives a packet for elsewhere, or for a socket of this host, to another one."""
     peer = Peer()
     nft(
         "table ip proxy { chain prerouting { type filter hook prerouting priority mangle;"
@@ -272,7 +274,7 @@ def test_a_transparent_proxy_keeps_its_packets() -> None:
     proxy.bind(("0.0.0.0", PORT + 2))
     sender = peer.udp()
     with bystander() as full:
-        exchange(full, sender, ("192.0.2.1", PORT), proxy)
+        exchange(full, sender, ("192.0.2.1" if whose == "elsewhere" else peer.ours4, PORT), proxy)
 
 
 @inside()

@@ -49,8 +49,9 @@ def test_fragments(family: int) -> None:
 def test_ip_options() -> None:
     peer = Peer()
     receiver, sender = udp("0.0.0.0", PORT + 1, LARGE), peer.udp()
-    # Record route, room for two addresses; padded to words.
-    sender.setsockopt(socket.IPPROTO_IP, socket.IP_OPTIONS, bytes([7, 11, 4, *[0] * 8, 0]))
+    # One that nobody knows, such that it looks like a header of UDP to the full socket.
+    options = struct.pack("!BBHHH", 94, 8, PORT, 16, 0)
+    sender.setsockopt(socket.IPPROTO_IP, socket.IP_OPTIONS, options)
     with bystander() as full:
         exchange(full, sender, (peer.ours4, PORT + 1), receiver)
         before = full.early()
