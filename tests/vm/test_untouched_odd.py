@@ -49,13 +49,13 @@ def test_fragments(family: int) -> None:
 def test_ip_options() -> None:
     peer = Peer()
     receiver, sender = udp("0.0.0.0", PORT + 1, LARGE), peer.udp()
-    # One that nobody knows, such that it looks like a header of UDP to the full socket.
-    options = struct.pack("!BBHHH", 94, 8, PORT, 16, 0)
+    # One that nobody knows, such that it looks like a whole header of UDP to the full socket.
+    options = struct.pack("!BBHHH", 94, 8, PORT, 8 + 8 + 100, 0)
     sender.setsockopt(socket.IPPROTO_IP, socket.IP_OPTIONS, options)
     with bystander() as full:
         exchange(full, sender, (peer.ours4, PORT + 1), receiver)
         before = full.early()
-        sender.sendto(b"x", (peer.ours4, PORT))
+        sender.sendto(bytes(100), (peer.ours4, PORT))
         assert full.early() == before
         assert passed()["not_plain"] > N
 
