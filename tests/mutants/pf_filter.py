@@ -117,7 +117,7 @@ MUTANTS = [
         "pf_filter/order.c",
         "return round_down(level, 2);",
         "return level;",
-        OVERLOAD + "test_nobody_is_shed_for_its_own_election",
+        OVERLOAD + "test_equals_are_not_shed_for_each_other",
     ),
     Mutant(
         "equals are shed for each other",

@@ -188,8 +188,10 @@ def test_without_a_floor_the_lowest_may_starve(guest: Guest, pps: float) -> None
 
 
 @DECISIONS
-def test_equals_are_not_shed_for_each_other(guest: Guest, pps: float) -> None:
-    guest.load("pf_filter")
+@pytest.mark.parametrize("modules", ["pf_filter", "pf_filter pf_sched"])
+def test_equals_are_not_shed_for_each_other(guest: Guest, pps: float, modules: str) -> None:
+    """Nor for one that is elected, which comes before its equals."""
+    guest.load(*modules.split())
     sent, seen = offer(guest, pps, (3, 3, 3))
     told = dropped(guest)
     assert told["overload"] == told["harm"] == 0, (sent, seen, told)
