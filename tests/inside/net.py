@@ -8,6 +8,7 @@ exact at once. Where a test sends from several CPUs it waits for its sum.
 
 import ctypes
 import os
+import re
 import signal
 import socket
 import struct
@@ -34,6 +35,13 @@ def ip(commands: str) -> None:
 def nft(rules: str) -> None:
     """Rules for nftables in the current namespace."""
     subprocess.run(["nft", "-f", "-"], input=rules, text=True, check=True)
+
+
+def nft_counters() -> list[int]:
+    """The packets of all its named counters there."""
+    command = ["nft", "list", "counters"]
+    told = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    return [int(number) for number in re.findall(r"packets (\d+)", told)]
 
 
 def first_namespace(setting: str, value: str) -> str:

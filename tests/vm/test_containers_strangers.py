@@ -22,12 +22,13 @@ from inside.containers import (
     sending,
     socket_in,
 )
-from inside.net import Namespace, Peer, drain, ip, nft, pressure, udp
+from inside.net import Namespace, Peer, drain, ip, nft, nft_counters, pressure, udp
 from inside.netlink import moves
 from inside.suite import begin, dropped, entry, passed, wait_for
 
 pytestmark = mark.newest
 
+IP_MTU_DISCOVER, IP_PMTUDISC_DO = 10, 2
 SOURCE = 6000  # a port
 EVENTS = 200  # of a stranger's neighbours, in one request
 ROUNDS = 20
@@ -115,15 +116,24 @@ def test_who_sends_himself_the_same_takes_nothing_over(way: str) -> None:
     with here:
         same = udp(peer.theirs4, SOURCE)
     same.setsockopt(socket.IPPROTO_IP, socket.IP_TTL, 63)
+    for sock in out, same:  # not to be fragmented, so both have the identification 0
+        sock.setsockopt(socket.IPPROTO_IP, IP_MTU_DISCOVER, IP_PMTUDISC_DO)
     to = pod.theirs4, PORT
     with pressure() as pressing:
-        nft("table ip lost { chain each { type filter hook forward priority filter; drop; }; }")
+        nft(
+            "table ip lost { counter seen { };"
+            " chain each { type filter hook forward priority filter; counter name seen drop; }; }"
+        )
+        sent = 0
         pressing.raise_()
         end = time.monotonic() + 10 * APART
         while time.monotonic() < end:
             pressing.again()
             out.sendto(PACKET, to)
             same.sendto(PACKET, to)
+            sent += 1
+        # None was taken for the stranger's before.
+        assert nft_counters() == [sent] and sent > 100
         nft("delete table ip lost")
         pressing.raise_()
         for _ in range(MANY):

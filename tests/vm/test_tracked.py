@@ -227,9 +227,12 @@ def test_who_is_not_translated_may_be_with_the_next_packet() -> None:
         assert got + gone == 3 * FLOWS and gone <= FLOWS, (got, gone)
 
 
+@mark.parametrize("tracked", [True, False])
 @inside()
-def test_a_destination_that_a_rule_sets_by_the_packet_is_judged_by_the_packet() -> None:
-    """Tracking knows nothing of that."""
+def test_a_destination_that_a_rule_sets_by_the_packet_is_judged_by_the_packet(
+    tracked: bool,
+) -> None:
+    """Tracking knows nothing of that, and may know nothing of the connection either."""
     forwarding()
     peer, one, other = Peer(), Peer(2), Peer(3)
     watch_tracking()
@@ -240,6 +243,8 @@ def test_a_destination_that_a_rule_sets_by_the_packet_is_judged_by_the_packet() 
         await_ahead(send, pressing)
         nft("table ip turn { chain in { type filter hook prerouting priority mangle + 1; }; }")
         nft(f"add rule ip turn in udp dport {PORT} ip daddr set {by_turns(one, other)}")
+        if not tracked:
+            nft("table ip raw { chain in { type filter hook prerouting priority raw; notrack; }; }")
         for _ in range(3):
             pressing.raise_()
             send(MANY)

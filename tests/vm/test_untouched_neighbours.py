@@ -7,7 +7,6 @@ suite switched off and on.
 
 import ctypes
 import os
-import re
 import socket
 import struct
 import subprocess
@@ -16,7 +15,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from inside import Skip, inside, mark
-from inside.net import Namespace, Peer, datagram, drain, drops, nft, pressure, udp
+from inside.net import Namespace, Peer, datagram, drain, drops, nft, nft_counters, pressure, udp
 from inside.passing import LARGE, PORT, N, bystander, exchange
 from inside.queued import Queue
 from inside.suite import (
@@ -40,13 +39,6 @@ SO_ATTACH_FILTER = 26
 LONGER = 13  # s
 
 Again = Callable[[], object]  # keeps the CPU under pressure
-
-
-def counters() -> list[int]:
-    """The packets of all named counters of nftables here."""
-    command = ["nft", "list", "counters"]
-    told = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-    return [int(number) for number in re.findall(r"packets (\d+)", told)]
 
 
 def needs(*modules: str) -> None:
@@ -173,10 +165,10 @@ def test_a_flowtable_takes_packets_past_the_hook() -> None:
     # end holds for a second, and as long the container leaves them to the host.
     time.sleep(1.2)
     begin()
-    before = counters()
+    before = nft_counters()
     with bystander() as full:
         exchange(full, sender, (outside.ours4, PORT), receiver)
-        assert counters() == before
+        assert nft_counters() == before
         told = passed()
         # In the container, and there only.
         assert told["judged"] >= N
@@ -203,7 +195,7 @@ def test_hooks_of_others_around_ours() -> None:
             lambda data: sender.sendto(data[: 100 * (1 + data[3] % 4)], (peer.ours4, PORT)),
             again,
         )
-        before, behind = counters()
+        before, behind = nft_counters()
         by_us = early(receiver)
         dropped_before = sum(number % 4 == 0 for number in range(sent))
         assert (before, behind) == (sent, sent - dropped_before - by_us)
