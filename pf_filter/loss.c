@@ -4,8 +4,7 @@
  * counted for each that loses any, over a window of 50 ms or 64 packets, whichever is longer. A
  * few losses in a window are ignored. It counts as harm only where the receiver is kept
  * from running: one that sleeps while its buffer is full is slow by itself, though it has to
- * wait for its turn now and then. Shedding goes on as long as the receiver loses fewer packets
- * because of it. That it waits less does not count.
+ * wait for its turn now and then.
  *
  * Context: victims_enter() in softirq, on the CPU where a packet arrives; the rest by the
  * controllers' tick.
@@ -26,7 +25,6 @@
  * @lost_at: jiffies when it last lost any
  * @awake: 0..65536, share of the time for which its receiver ran or wanted to, a decaying mean
  * @awake_us: how long that is the mean of, from when it entered, at most %AWAKE_US
- * @shed_for: it was kept from running when it lost packets, and others have been shed since
  */
 struct victim {
 	const struct sock *sk;
@@ -39,7 +37,6 @@ struct victim {
 	u32 lost_at;
 	u32 awake;
 	u32 awake_us;
-	bool shed_for;
 };
 
 static struct victim *victim_find_slot(struct victim *victims, u16 level, u32 user)
@@ -115,7 +112,6 @@ static void victims_enter(struct victim *victims, struct pflow_sock *entry, u16 
 	/* At an onset nobody has to wait until it is known that he is awake. */
 	WRITE_ONCE(victim->awake, PFLOW_ONE);
 	WRITE_ONCE(victim->awake_us, PFLOW_LOSS_WINDOW_US);
-	WRITE_ONCE(victim->shed_for, false);
 	WRITE_ONCE(victim->sk, entry->sk);
 }
 
@@ -178,19 +174,15 @@ static void victim_note_awake(struct victim *victim, const struct pflow_thread *
 
 /* Does a victim lose for want of CPU? Of one whose thread is not known yet it is assumed. */
 static bool victim_must_be_shed_for(struct victim *victim, const struct pflow_thread *thread,
-				    struct pflow_cut cut, u32 elapsed_us)
+				    u32 elapsed_us)
 {
-	bool kept;
 	u32 awake;
 
 	if (!thread)
 		return true;
 	victim_note_awake(victim, thread, elapsed_us);
 	awake = min(thread_awake_share(thread), READ_ONCE(victim->awake));
-	kept = pflow_kept_from_running(READ_ONCE(victim->shed_for), awake, READ_ONCE(thread->wait),
-				       cut.level || cut.share);
-	WRITE_ONCE(victim->shed_for, kept);
-	return kept;
+	return pflow_kept_from_running(awake, READ_ONCE(thread->wait));
 }
 
 static u32 thread_slept(const struct pflow_thread *thread)
@@ -258,7 +250,7 @@ static void harm_weigh_losses(struct harm *worst, struct victim *victims,
 		loss = victim_count_loss(victim, entry, elapsed_us);
 		if (level <= cut.level)
 			continue;
-		kept = victim_must_be_shed_for(victim, thread, cut, elapsed_us);
+		kept = victim_must_be_shed_for(victim, thread, elapsed_us);
 		if (thread && kept && loss > LOSS_BEARABLE)
 			harm_note_wait(usage, order, cut, level, READ_ONCE(thread->wait));
 		if (!harm_can_be_helped(order, cut, level))

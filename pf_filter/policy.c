@@ -421,20 +421,14 @@ u32 pflow_queue_lost_step(struct pflow_losses *losses, u32 lost, u32 polled, u32
 
 /**
  * pflow_kept_from_running() - does a receiver lose packets for want of CPU?
- * @kept: whether it did at the last look
  * @awake: 0..65536, share of the time for which it ran or wanted to
  * @wait: 0..65536, share of the time for which it waited for the CPU
- * @shedding: others are shed
- *
- * While others are shed for it, it waits less, which says nothing: whether it loses less does.
  *
  * Context: any. Return: whether it does.
  */
-bool pflow_kept_from_running(bool kept, u32 awake, u32 wait, bool shedding)
+bool pflow_kept_from_running(u32 awake, u32 wait)
 {
-	if (awake < PFLOW_AWAKE)
-		return false;
-	return wait >= PFLOW_KEPT_FROM || (shedding && kept);
+	return awake >= PFLOW_AWAKE && wait >= PFLOW_KEPT_FROM;
 }
 
 /**

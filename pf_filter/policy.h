@@ -156,7 +156,7 @@ u32 pflow_keep(u32 share, u32 rate, u32 top_rate, u32 floor, u32 sockets);
 u32 pflow_crowd_note(struct pflow_crowd *crowd, u32 now_ms, u32 lasted_ms);
 u32 pflow_losses_step(struct pflow_losses *losses, u32 arrived, u32 lost, u32 rate,
 		      u32 elapsed_us);
-bool pflow_kept_from_running(bool kept, u32 awake, u32 wait, bool shedding);
+bool pflow_kept_from_running(u32 awake, u32 wait);
 u32 pflow_slept(u32 wait, u32 run);
 
 /**

@@ -176,13 +176,6 @@ MUTANTS = [
         HARM + "test_a_slow_reader_takes_nothing_from_one_that_is_harmed",
     ),
     Mutant(
-        "who waits no longer is helped",
-        "pf_filter/loss.c",
-        "cut.level || cut.share);\n\tWRITE_ONCE(victim->shed_for, kept);",
-        "false);\n\tWRITE_ONCE(victim->shed_for, kept);",
-        HARM + "test_nobody_is_shed_for_who_computes",
-    ),
-    Mutant(
         "what few packets lose fades at once",
         "pf_filter/policy.c",
         "#define POINT		8",

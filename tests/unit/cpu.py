@@ -95,7 +95,6 @@ class Victim:
     lost_seen: int
     lost_us: float
     losses: Losses = field(default_factory=Losses)
-    shed_for: bool = False
 
     def loss(self, socket: Socket, now_us: float) -> int:
         arrived = int(socket.arrived) - self.arrived_seen
@@ -106,11 +105,9 @@ class Victim:
             self.lost_us = now_us
         return losses_step(self.losses, arrived, lost, socket.rate, TICK_US)
 
-    def must_be_shed_for(self, socket: Socket, cut: Cut) -> bool:
+    def must_be_shed_for(self, socket: Socket) -> bool:
         wait, run = round(socket.wait * ONE), round(socket.run * ONE)
-        awake = min(wait + run, ONE)
-        self.shed_for = kept_from_running(self.shed_for, awake, wait, cut != Cut())
-        return self.shed_for
+        return kept_from_running(min(wait + run, ONE), wait)
 
 
 @dataclass
@@ -228,7 +225,7 @@ class Cpu:
         for who, victim in list(self.victims.items()):
             mine, socket = self.receivers[who].level, self.sockets[who]
             loss = victim.loss(socket, now_us)
-            kept = victim.must_be_shed_for(socket, self.cut)
+            kept = victim.must_be_shed_for(socket)
             if now_us - victim.lost_us > HOLD_US:
                 del self.victims[who]
             if mine <= self.cut.level or not levels or levels[0] >= mine & ~1:

@@ -338,9 +338,8 @@ def queue_lost_step(losses: Losses, lost: int, polled: int, elapsed_us: int) -> 
     return int(library().pflow_queue_lost_step(ctypes.byref(losses), *words))
 
 
-def kept_from_running(kept: bool, awake: int, wait: int, shedding: bool) -> bool:
-    flags, words = (ctypes.c_bool(kept), ctypes.c_bool(shedding)), _words(awake, wait)
-    return bool(library().pflow_kept_from_running(flags[0], *words, flags[1]))
+def kept_from_running(awake: int, wait: int) -> bool:
+    return bool(library().pflow_kept_from_running(*_words(awake, wait)))
 
 
 def slept(wait: int, run: int) -> int:
