@@ -15,6 +15,7 @@ from rig.shared import Machines
 RESULTS = REPO / "docs" / "results"
 ARMS = ("stock", "filter_idle", "sched_idle", "mm_idle", "all_idle", "all_busy", "disabled")
 DROPS = ("early_drop", "judged", "shed_drop")
+FLOWS = ("flow_10", "flow_drop")
 WORSE = 0.01
 FIGURES = tuple(f"{kind}instructions_per_packet" for kind in cost.KINDS)
 # For a receiver in a container: a packet at rest against stock's, and a drop at the first
@@ -34,15 +35,15 @@ def grown(now: dict[str, float], kept: dict[str, float]) -> dict[str, float]:
 @pytest.mark.timeout(1800)
 @pytest.mark.ends
 def test_no_packet_costs_more_than_it_did(machine: tuple[str, int], machines: Machines) -> None:
-    """Fails if any state of the modules, or an early drop, takes 1 % of a packet more, or if
-    what is forwarded to a container costs more than it may."""
+    """Fails if any state of the modules, an early drop, or a packet of a flow takes 1 % of a packet
+    more, or if what is forwarded to a container costs more than it may."""
     reference = RESULTS / f"cost-{machine[0]}.json"
     if not reference.exists():
         pytest.skip("no figures are kept of this kernel")
     machines.drop()
     chosen = kernel(machine[0])
     arms = cost.cost_arms(chosen.modules)
-    found = cost.measured(chosen, {name: arms[name] for name in ARMS + DROPS}, [], 1, print)
+    found = cost.measured(chosen, {name: arms[name] for name in ARMS + DROPS + FLOWS}, [], 1, print)
     kept = json.loads(reference.read_text())
     for figure in FIGURES:
         more = grown(found[figure], kept[figure])
