@@ -148,8 +148,8 @@ MUTANTS = [
         "vm/test_table.py::test_of_several_workers_the_most_important_counts",
     ),
     # No mutant takes the kernel's own sockets for processes' (pflow_process_sock() in internal.h).
-    # When they are bound they are not bound yet, and so take no place; no scan finds a socket
-    # without a file; and what receives on them on these kernels is threads of the kernel.
+    # None takes a place anyway. The probe of bind() comes before they are bound. They have no file,
+    # so no scan finds them. And as far as is known only threads of the kernel receive on them.
     Mutant(
         "the table without a bound",
         "common/sockets/quota.c",
