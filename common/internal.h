@@ -97,6 +97,7 @@ void pflow_pool_free_later(struct pflow_sock *entry);
 void pflow_owner_note_holding(struct sock *sk, struct task_struct *task, u8 scan);
 void pflow_owner_note_accept(struct sock *sk);
 void pflow_owner_note_receive(struct sock *sk);
+void pflow_owner_note_send(const struct sock *sk);
 
 /* Is it a process's? A socket without a file is the kernel's own, such as a tunnel's. */
 static inline struct sock *pflow_process_sock(const struct socket *sock)
@@ -216,10 +217,16 @@ void pflow_batch_status(struct seq_file *m);
 /* probes/probes.c */
 int pflow_probes_setup(void);
 void pflow_probes_teardown(void);
-void pflow_probes_watch(bool on);
-bool pflow_probes_arm(void);
+bool pflow_probes_arm(struct pflow_probes *probes);
 void pflow_probes_status(struct seq_file *m);
 void pflow_probes_metrics(struct seq_file *m);
+
+/* probes/calls.c */
+int pflow_calls_setup(void);
+void pflow_calls_teardown(void);
+void pflow_calls_watch(bool on);
+bool pflow_calls_arm(void);
+void pflow_calls_want_sends(bool on);
 
 /* probes/canary.c */
 int pflow_canary_setup(void);

@@ -92,9 +92,12 @@ static int suite_start(void)
 	int err;
 
 	lockdep_assert_held(&modules_lock);
-	err = pflow_probes_setup();
+	err = pflow_calls_setup();
 	if (err)
 		return err;
+	err = pflow_probes_setup();
+	if (err)
+		goto calls;
 	err = pflow_estimator_setup();
 	if (err)
 		goto probes;
@@ -112,6 +115,8 @@ modules:
 	pflow_estimator_teardown();
 probes:
 	pflow_probes_teardown();
+calls:
+	pflow_calls_teardown();
 	table_empty();
 	return err;
 }
@@ -125,6 +130,7 @@ static void suite_stop(void)
 		suite_stop_module(module);
 	pflow_estimator_teardown();
 	pflow_probes_teardown();
+	pflow_calls_teardown();
 	table_empty();
 	WRITE_ONCE(running, false);
 }

@@ -28,6 +28,7 @@ enum pflow_sock_flag {
 	PFLOW_SOCK_DS,		/* paper: socket-level drops are happening */
 	PFLOW_SOCK_PP,		/* paper: elected by pf_sched */
 	PFLOW_SOCK_GROWS,	/* pf_mm can still grow the buffer: B2 waits */
+	PFLOW_SOCK_ANSWERS,	/* UDP: something was sent on it; pf_filter takes note */
 	PFLOW_SOCK_LEFT,	/* the entry has left the table */
 };
 

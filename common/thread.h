@@ -23,6 +23,8 @@
  * @seen: jiffies when it was last seen receiving
  * @streams_at: stamp of the same from a TCP socket
  * @datagrams_at: stamp of the same from a UDP socket
+ * @answers_at: stamp of when something was last sent on such a socket of its
+ * @asked_at: stamp of when such a socket was last sent something from elsewhere
  * @user: pflow_task_user() when it was first seen
  * @entered: jiffies of that
  * @late_at: jiffies when it was last found to read datagrams late; 0: never
@@ -46,6 +48,8 @@ struct pflow_thread {
 	u32 seen;
 	u32 streams_at;
 	u32 datagrams_at;
+	u32 answers_at;
+	u32 asked_at;
 	u32 user;
 	u32 entered;
 	u32 late_at;
@@ -79,6 +83,32 @@ void pflow_threads_sample(void);
 static inline bool pflow_lately(u32 at)
 {
 	return pflow_within(at, 3 * HZ);
+}
+
+/**
+ * pflow_thread_answers_others() - does it answer datagrams that come from elsewhere?
+ * @thread: it
+ *
+ * Context: any. Return: whether it did lately, as far as packets for it were judged.
+ */
+static inline bool pflow_thread_answers_others(const struct pflow_thread *thread)
+{
+	return pflow_lately(READ_ONCE(thread->answers_at)) &&
+	       pflow_lately(READ_ONCE(thread->asked_at));
+}
+
+/**
+ * pflow_thread_of() - the thread that receives on a socket
+ * @entry: the socket's
+ *
+ * Context: any. Return: its slot, or NULL if it has none. The slot may pass to another thread
+ * meanwhile, and then what is noted there is noted of the wrong one, for 3 s at most.
+ */
+static inline struct pflow_thread *pflow_thread_of(const struct pflow_sock *entry)
+{
+	struct pflow_thread *thread = pflow_thread_find(READ_ONCE(entry->pid));
+
+	return thread && READ_ONCE(thread->born) == READ_ONCE(entry->born) ? thread : NULL;
 }
 
 /**

@@ -38,6 +38,41 @@ static void entry_note_drops(struct pflow_sock *entry, bool dropping)
 	}
 }
 
+/*
+ * Who sent this may be who receives it. So it is over the loopback, and in the network namespace of
+ * a user, who can put there what devices he likes; but not if a pair of devices leads there from a
+ * namespace of the host's.
+ */
+static bool packet_may_be_own(const struct filter_packet *packet)
+{
+	struct net_device *dev = packet->skb ? packet->skb->dev : packet->dev;
+	const struct net_device *peer;
+
+	if (packet->loopback)
+		return true;
+	if (likely(packet->net->user_ns == &init_user_ns) || !dev)
+		return false;
+	peer = dev->netdev_ops->ndo_get_peer_dev ? dev->netdev_ops->ndo_get_peer_dev(dev) : NULL;
+	return !peer || dev_net(peer)->user_ns != &init_user_ns;
+}
+
+/*
+ * Is whoever answers on this socket asked from elsewhere? Then its waiting is harm (wait.c). The
+ * mark is set anew whenever sends are looked at, which is done once a second.
+ */
+static noinline void entry_note_asked(const struct filter_packet *packet)
+{
+	struct pflow_sock *entry = packet->entry;
+	struct pflow_thread *thread;
+
+	if (!test_bit(PFLOW_SOCK_ANSWERS, &entry->flags) || packet_may_be_own(packet))
+		return;
+	clear_bit(PFLOW_SOCK_ANSWERS, &entry->flags);
+	thread = pflow_thread_of(entry);
+	if (thread)
+		WRITE_ONCE(thread->asked_at, pflow_stamp_now());
+}
+
 /* B1 comes first: who is shed anyway needs no look at his socket. */
 static enum filter_outcome packet_judge_rank(const struct filter_packet *packet, u16 level,
 					     u32 lasted)
@@ -45,8 +80,10 @@ static enum filter_outcome packet_judge_rank(const struct filter_packet *packet,
 	if (packet->loopback || packet->ranked ||
 	    READ_ONCE(filter_knobs[FILTER_KNOB_SHED].value) == FILTER_SHED_FULL)
 		return FILTER_PASS;
-	if (unlikely(lasted))
+	if (unlikely(lasted)) {
 		filter_control_note_socket(packet->entry, level, lasted);
+		entry_note_asked(packet);
+	}
 	return filter_control_judge(packet->entry, level, packet->packets);
 }
 
@@ -95,24 +132,6 @@ static void entry_take_room(struct pflow_sock *entry, u32 truesize)
 }
 
 /*
- * Who sent this may be who receives it. So it is over the loopback, and in the network namespace of
- * a user, who can put there what devices he likes; but not if a pair of devices leads there from a
- * namespace of the host's.
- */
-static bool packet_may_be_own(const struct filter_packet *packet)
-{
-	struct net_device *dev = packet->skb ? packet->skb->dev : packet->dev;
-	const struct net_device *peer;
-
-	if (packet->loopback)
-		return true;
-	if (likely(packet->net->user_ns == &init_user_ns) || !dev)
-		return false;
-	peer = dev->netdev_ops->ndo_get_peer_dev ? dev->netdev_ops->ndo_get_peer_dev(dev) : NULL;
-	return !peer || dev_net(peer)->user_ns != &init_user_ns;
-}
-
-/*
  * What waits in a buffer is read late, though nothing is lost yet: late if it waits longer than
  * LATE_US at the rate at which packets come. One look in a jiffy is enough.
  */
@@ -137,7 +156,7 @@ static noinline void entry_note_late(const struct filter_packet *packet)
 	if (now - since <= PFLOW_LATE_FOR)
 		return;
 	WRITE_ONCE(entry->late_since, now - PFLOW_LATE_FOR - 1);
-	thread = pflow_thread_find(READ_ONCE(entry->pid));
+	thread = pflow_thread_of(entry);
 	if (thread)
 		WRITE_ONCE(thread->late_at, now);
 }

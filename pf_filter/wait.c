@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
  * Harm by waiting. A TCP receiver loses nothing when it has too little of the CPU: it waits, and
- * who asks it waits too. So does a UDP receiver before its buffer is full: its datagrams are read
- * late (judge.c). The harm is the time for which it waits, but at most the time that shedding less
- * important receivers would give back: their own run time, and that part of softirqs which their
- * packets would no longer cost. So who waits for a disk, a peer or a task that computes is not
- * harmed by packets.
+ * who asks it waits too. So does a UDP receiver that answers. One that only takes what comes waits
+ * before its buffer is full: its datagrams are read late (judge.c). The harm is the time for which
+ * it waits, but at most the time that shedding less important receivers would give back: their own
+ * run time, and that part of softirqs which their packets would no longer cost. So who waits for a
+ * disk, a peer or a task that computes is not harmed by packets.
  *
  * Context: the controllers' tick.
  */
@@ -83,11 +83,12 @@ static u32 shedding_would_save(const struct usage *usage, const struct order *or
 
 /*
  * Does waiting keep this thread from what it is asked for? Who reads datagrams late and sleeps
- * is slow by itself.
+ * is slow by itself. Who only answers what may be his own is not kept by packets.
  */
 static bool thread_waiting_tells(const struct pflow_thread *thread)
 {
 	return pflow_lately(READ_ONCE(thread->streams_at)) ||
+	       pflow_thread_answers_others(thread) ||
 	       (pflow_within(READ_ONCE(thread->late_at), PFLOW_LATE_SEEN) &&
 		thread_awake_share(thread) >= PFLOW_AWAKE);
 }

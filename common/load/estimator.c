@@ -20,7 +20,7 @@
 /* In jiffies, but for SAMPLE_MS. */
 #define PERIOD		(HZ / 10)	/* between two rounds */
 #define SOON		max(HZ / 50, 1)	/* to the next round after something was done */
-#define LEARN_EVERY	HZ		/* receive calls are looked at so often under pressure */
+#define LEARN_EVERY	HZ		/* calls are looked at so often under pressure */
 #define LEARN_FOR	(HZ / 10)	/* and for so long */
 #define MEASURE_FOR	(10 * HZ)	/* softirqs are measured so long, as attaching costs, too */
 #define SAMPLE_MS	60		/* length of a sample at peace */
@@ -40,14 +40,15 @@ static DECLARE_DELAYED_WORK(scan_work, estimator_scan);
 
 /* What the estimator wants to be attached. */
 static struct {
-	bool learn;	/* receive calls armed */
+	bool learn;	/* calls armed */
+	bool sends;	/* sends looked at */
 	bool measure;	/* softirqs measured */
 } wanted;
 
 static bool sampling;
 static bool sample_asked;
 static bool learn_asked;
-static bool learn_anew;		/* receive calls are armed only now */
+static bool learn_anew;		/* calls are armed only now */
 static u32 last_sample;
 static u64 last_learnt;
 static u64 last_busy;
@@ -138,8 +139,9 @@ static bool estimator_is_learning(bool pressed, bool busy)
 /* Do what the estimator wants and has no time for. */
 static void estimator_attach(struct work_struct *work)
 {
-	if (READ_ONCE(wanted.learn) && pflow_probes_arm())
+	if (READ_ONCE(wanted.learn) && pflow_calls_arm())
 		WRITE_ONCE(learn_anew, true);
+	pflow_calls_want_sends(READ_ONCE(wanted.sends));
 	pflow_threads_measure(READ_ONCE(wanted.measure));
 }
 
@@ -159,7 +161,7 @@ static void estimator_round(struct kthread_work *work)
 	/* One estimator runs at a time. */
 	static struct cpumask busy_cpus, idle_cpus;
 	bool pressed = signals_read_all(), busy = pflow_waiting_busy(&busy_cpus, &idle_cpus);
-	bool learn, lately, soon;
+	bool learn, lately, note, soon;
 	unsigned long delay;
 
 	pflow_step_aside();
@@ -170,10 +172,12 @@ static void estimator_round(struct kthread_work *work)
 	if (pressed || busy)
 		last_busy = get_jiffies_64();
 	lately = get_jiffies_64() - last_pressed <= MEASURE_FOR;
+	note = get_jiffies_64() - last_busy <= MEASURE_FOR;
 	pflow_modules_pressure(busy || pressed, lately || sampling);
-	pflow_probes_watch(learn || sampling);
-	pflow_threads_note(get_jiffies_64() - last_busy <= MEASURE_FOR);
+	pflow_calls_watch(learn || sampling);
+	pflow_threads_note(note);
 	WRITE_ONCE(wanted.learn, learn);
+	WRITE_ONCE(wanted.sends, note);
 	WRITE_ONCE(wanted.measure, lately && pflow_modules_time_threads());
 	queue_work(queue, &attach_work);
 	if (!READ_ONCE(scanning) &&
@@ -252,7 +256,7 @@ batch:
 	kthread_cancel_delayed_work_sync(&estimator_work);
 	cancel_work_sync(&attach_work);
 	cancel_delayed_work_sync(&scan_work);
-	pflow_probes_watch(false);
+	pflow_calls_watch(false);
 	pflow_threads_note(false);
 	pflow_threads_measure(false);
 	pflow_batch_teardown();
@@ -286,7 +290,7 @@ void pflow_estimator_teardown(void)
 	for_each_possible_cpu(cpu)
 		WRITE_ONCE(per_cpu_ptr(&pflow_load, cpu)->watch, 0);
 	sampling = false;
-	pflow_probes_watch(false);
+	pflow_calls_watch(false);
 	pflow_threads_note(false);
 	pflow_threads_measure(false);
 }

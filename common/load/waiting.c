@@ -2,9 +2,10 @@
 /*
  * Waiting: the sign of a receiver that loses nothing when it has too little of a CPU.
  *
- * A CPU without idle time need not be overloaded, but receivers may have to wait there. If a TCP
- * receiver does wait (threads/threads.c), the CPUs that receive packets are put under pressure. If
- * that does not help, it is repeated less and less often.
+ * A CPU without idle time need not be overloaded, but receivers may have to wait there. If one does
+ * wait that answers requests (threads/threads.c), the CPUs that receive packets are put under
+ * pressure. If that does not help, it is repeated less and less often. Who answers datagrams may be
+ * asked by himself. Only when packets are looked at is that known, so a look for him alone is rare.
  *
  * Context: the estimator's thread.
  */
@@ -37,6 +38,7 @@ struct seen {
 
 static DEFINE_PER_CPU(struct seen, seen);
 static u64 last_waiting;
+static u64 last_unknown;
 static u32 waiting_every;
 
 /**
@@ -129,19 +131,27 @@ static bool cpu_polled_many(int cpu)
 void pflow_waiting_check(void)
 {
 	u64 now = get_jiffies_64();
-	bool waiting = false, look;
+	bool waiting = false, unknown = false, look;
 	unsigned int i;
 	int cpu;
 
 	pflow_threads_sample();
-	for (i = 0; i < PFLOW_THREADS && !waiting; i++)
-		waiting = READ_ONCE(pflow_threads[i].pid) &&
-			  pflow_lately(READ_ONCE(pflow_threads[i].streams_at)) &&
-			  READ_ONCE(pflow_threads[i].wait) > PFLOW_ONE / WAITING;
+	for (i = 0; i < PFLOW_THREADS && !waiting; i++) {
+		const struct pflow_thread *thread = &pflow_threads[i];
+
+		if (!READ_ONCE(thread->pid) || READ_ONCE(thread->wait) <= PFLOW_ONE / WAITING)
+			continue;
+		waiting = pflow_lately(READ_ONCE(thread->streams_at)) ||
+			  pflow_thread_answers_others(thread);
+		unknown |= pflow_lately(READ_ONCE(thread->answers_at));
+	}
 	look = waiting && now - last_waiting > waiting_every;
+	unknown = unknown && !waiting && now - last_unknown > WAITING_SELDOM;
 	for_each_online_cpu(cpu)
-		if (cpu_polled_many(cpu) && look)
+		if (cpu_polled_many(cpu) && (look || unknown))
 			pflow_load_raise(cpu);
+	if (unknown)
+		last_unknown = now;
 	if (look) {
 		last_waiting = now;
 		waiting_every = min(2 * waiting_every, WAITING_SELDOM);
@@ -162,5 +172,6 @@ void pflow_waiting_setup(void)
 	for_each_possible_cpu(cpu)
 		memset(per_cpu_ptr(&seen, cpu), 0, sizeof(struct seen));
 	last_waiting = get_jiffies_64();
+	last_unknown = last_waiting - WAITING_SELDOM;
 	waiting_every = WAITING_EVERY;
 }

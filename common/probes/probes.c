@@ -13,12 +13,6 @@
  * holds the socket that its first argument names. Handlers read, and never change what the kernel
  * does. A hit can be missed. Then the next one, or a scan, learns the same thing.
  *
- * Most handlers run once a socket. Those of receive calls run for each call, and do something only
- * while somebody looks: under overload, or during the estimator's short sample. From 6.3 on all
- * receive calls pass a tracepoint as they return. Before 6.3 even a call that does nothing costs
- * half a percent of a packet. So there they are armed when they are first needed. They stay armed,
- * since disarming waits until every task has slept.
- *
  * Context: process, may sleep; handlers, as said above.
  */
 #define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
@@ -70,44 +64,6 @@ static int on_accept(struct kprobe *kp, struct pt_regs *regs)
 	return 0;
 }
 
-static bool watching __read_mostly;
-
-static void owner_learn_receiver(const struct socket *sock)
-{
-	struct sock *sk = pflow_process_sock(sock);
-
-	if (!sk || (current->flags & PF_KTHREAD))
-		return;
-	rcu_read_lock();
-	pflow_owner_note_receive(sk);
-	rcu_read_unlock();
-}
-
-/* inet_recvmsg(struct socket *sock, ...), inet6_recvmsg(struct socket *sock, ...) */
-static int on_receive(struct kprobe *kp, struct pt_regs *regs)
-{
-	if (READ_ONCE(watching))
-		owner_learn_receiver(socket_argument(regs, 0));
-	return 0;
-}
-
-/* The same, called by ftrace. Nothing here receives, so it cannot recur. */
-static void notrace on_receive_hot(unsigned long ip, unsigned long parent_ip,
-				   struct ftrace_ops *ops, struct ftrace_regs *fregs)
-{
-	if (READ_ONCE(watching))
-		owner_learn_receiver(pflow_ftrace_argument(fregs, 0));
-}
-
-/* Sockets of all families come here. The caller holds the file, so sk stays with its socket. */
-static void on_received(void *unused, struct sock *sk, int length, int flags)
-{
-	if (READ_ONCE(watching) && (sk->sk_family == AF_INET || sk->sk_family == AF_INET6))
-		owner_learn_receiver(sk->sk_socket);
-}
-
-static struct pflow_trace received = { "sock_recv_length", on_received };
-
 /* inet_release(struct socket *sock); inet6_release() ends in it */
 static int on_release(struct kprobe *kp, struct pt_regs *regs)
 {
@@ -132,20 +88,8 @@ static struct pflow_probe rows[] = {
 	  "sockets that close are found late: by a scan after a minute, by pf_mm after 0.1 s" },
 };
 
-/* They are used only if the kernel has no tracepoint there. */
-static struct pflow_probe receive_rows[] = {
-	{ "inet_recvmsg", on_receive, PFLOW_PROBE_WATCHED, true,
-	  "who receives cannot be learnt", on_receive_hot },
-	{ "inet6_recvmsg", on_receive, PFLOW_PROBE_WATCHED, false,
-	  "who receives on IPv6 sockets is guessed from who has them open", on_receive_hot },
-};
-
 static struct pflow_probes own = {
 	.owner = THIS_MODULE, .rows = rows, .nr_rows = ARRAY_SIZE(rows),
-};
-
-static struct pflow_probes receive_calls = {
-	.owner = THIS_MODULE, .rows = receive_rows, .nr_rows = ARRAY_SIZE(receive_rows),
 };
 
 static LIST_HEAD(tables);	/* read under RCU */
@@ -273,38 +217,15 @@ void pflow_probes_remove(struct pflow_probes *probes)
 }
 EXPORT_SYMBOL_GPL(pflow_probes_remove);
 
-static void receive_calls_teardown(void)
-{
-	if (!received.point)
-		pflow_probes_remove(&receive_calls);
-	pflow_trace_detach(&received);
-}
-
-static int receive_calls_setup(void)
-{
-	int err = pflow_trace_attach(&received);
-
-	return err || received.point ? err : pflow_probes_add(&receive_calls);
-}
-
 /**
- * pflow_probes_setup() - attach pf_common's own probes; nobody looks at receive calls yet
+ * pflow_probes_setup() - attach probes where sockets come and go
  *
  * Context: process, may sleep. Return: 0 or a negative error, and then nothing
  * is left attached.
  */
 int pflow_probes_setup(void)
 {
-	int err;
-
-	WRITE_ONCE(watching, false);
-	err = receive_calls_setup();
-	if (err)
-		return err;
-	err = pflow_probes_add(&own);
-	if (err)
-		receive_calls_teardown();
-	return err;
+	return pflow_probes_add(&own);
 }
 
 /**
@@ -315,18 +236,24 @@ int pflow_probes_setup(void)
 void pflow_probes_teardown(void)
 {
 	pflow_probes_remove(&own);
-	receive_calls_teardown();
 }
 
-/* Arm the probes of receive calls. If one cannot be armed, it is tried again when next needed. */
-static bool receive_calls_arm(void)
+/**
+ * pflow_probes_arm() - arm what is armed only when it is first needed
+ * @probes: a table; what cannot be armed now is tried again next time
+ *
+ * It stays armed, which has its price.
+ *
+ * Context: process, may sleep. Return: whether any were not armed before.
+ */
+bool pflow_probes_arm(struct pflow_probes *probes)
 {
 	bool any = false;
 	unsigned int i;
 
 	mutex_lock(&tables_lock);
-	for (i = 0; i < ARRAY_SIZE(receive_rows); i++) {
-		struct pflow_probe *probe = &receive_rows[i];
+	for (i = 0; i < probes->nr_rows; i++) {
+		struct pflow_probe *probe = &probes->rows[i];
 
 		if (probe->present && !probe->armed) {
 			probe_arm(probe);
@@ -335,29 +262,6 @@ static bool receive_calls_arm(void)
 	}
 	mutex_unlock(&tables_lock);
 	return any;
-}
-
-/**
- * pflow_probes_watch() - look at receive calls, or not
- * @on: which
- *
- * Context: any.
- */
-void pflow_probes_watch(bool on)
-{
-	WRITE_ONCE(watching, on);
-}
-
-/**
- * pflow_probes_arm() - have receive calls looked at that the kernel has no tracepoint for
- *
- * They stay armed, which has its price.
- *
- * Context: process, may sleep. Return: whether any were not armed before.
- */
-bool pflow_probes_arm(void)
-{
-	return !received.point && receive_calls_arm();
 }
 
 static const char *probe_state(const struct pflow_probe *probe)

@@ -240,3 +240,27 @@ void pflow_owner_note_receive(struct sock *sk)
 	entry_snapshot(entry, sk);
 	raw_spin_unlock_irqrestore(pflow_sock_lock(entry), irq);
 }
+
+/**
+ * pflow_owner_note_send() - note that something is sent on a socket
+ * @sk: a process's UDP socket; the caller holds it
+ *
+ * Who sends where he receives, answers those who ask him. So it matters to him, and to them, how
+ * long he has to wait. Another thread may send what the receiver has others work out.
+ *
+ * Context: RCU read side, process context, preemption may be off.
+ */
+void pflow_owner_note_send(const struct sock *sk)
+{
+	struct pflow_sock *entry = pflow_sock_find(sk);
+	struct pflow_thread *thread;
+	u32 now = pflow_stamp_now();
+
+	if (!entry || READ_ONCE(entry->learnt) != PFLOW_RECEIVES)
+		return;
+	if (!test_bit(PFLOW_SOCK_ANSWERS, &entry->flags))
+		set_bit(PFLOW_SOCK_ANSWERS, &entry->flags);
+	thread = pflow_thread_of(entry);
+	if (thread && READ_ONCE(thread->answers_at) != now)
+		WRITE_ONCE(thread->answers_at, now);
+}

@@ -157,6 +157,8 @@ void pflow_thread_note_receive(u8 rank, bool stream)
 	if (READ_ONCE(thread->born) != pflow_task_born(current)) {
 		WRITE_ONCE(thread->streams_at, 0);
 		WRITE_ONCE(thread->datagrams_at, 0);
+		WRITE_ONCE(thread->answers_at, 0);
+		WRITE_ONCE(thread->asked_at, 0);
 		WRITE_ONCE(thread->late_at, 0);
 		WRITE_ONCE(thread->user, pflow_task_user(current));
 		WRITE_ONCE(thread->entered, (u32)jiffies);

@@ -114,7 +114,7 @@ MUTANTS = [
     ),
     Mutant(
         "who receives is not learnt",
-        "common/probes/probes.c",
+        "common/probes/calls.c",
         "pflow_owner_note_receive(sk);",
         "(void)sk;",
         "vm/test_table.py::test_a_socket_is_learnt_when_it_receives",

@@ -282,6 +282,27 @@ MUTANTS = [
         "vm/test_harm.py::test_nobody_is_shed_for_who_floods_himself_from_a_namespace_of_his_own",
     ),
     Mutant(
+        "who answers datagrams is not harmed by waiting",
+        "pf_filter/wait.c",
+        "pflow_thread_answers_others(thread) ||",
+        "0 ||",
+        "vm/test_harm.py::test_waiting_is_harm_for_who_answers_datagrams_of_others",
+    ),
+    Mutant(
+        "it is harmed if it answers its own namespace",
+        "pf_filter/judge.c",
+        "!test_bit(PFLOW_SOCK_ANSWERS, &entry->flags) || packet_may_be_own(packet)",
+        "!test_bit(PFLOW_SOCK_ANSWERS, &entry->flags)",
+        "vm/test_harm.py::test_waiting_is_harm_for_who_answers_datagrams_of_others",
+    ),
+    Mutant(
+        "or if it only takes what comes",
+        "pf_filter/wait.c",
+        "pflow_thread_answers_others(thread) ||",
+        "pflow_lately(READ_ONCE(thread->datagrams_at)) ||",
+        "vm/test_harm.py::test_waiting_is_harm_for_who_answers_datagrams_of_others",
+    ),
+    Mutant(
         "likewise, ahead of connection tracking",
         "pf_filter/ahead.c",
         "packet->dev = skb->dev;",

@@ -11,7 +11,7 @@ import os
 import socket
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 
 from inside import Skip, inside, mark
 from inside.computing import hog, spin
@@ -389,3 +389,50 @@ def test_nobody_is_shed_for_who_has_become_less_important() -> None:
             told = under, drops(high), passed()["judged"], harmed
     assert under and told[1] > 100 and told[2] > 100, told
     assert harmed == 0, told
+
+
+@mark.parametrize(
+    "who", ["answers", "answers IPv6", "only takes", "answers itself", "answers its own namespace"]
+)
+@inside(timeout=100)
+def test_waiting_is_harm_for_who_answers_datagrams_of_others(who: str) -> None:
+    """It loses none and reads each soon. But it is asked again only when it has answered."""
+    peer = asker = Peer()
+    home: AbstractContextManager[object] = nullcontext()
+    if "namespace" in who:
+        home = Namespace(anothers=True)
+        with home:
+            asker = Peer(2, anothers=True)
+    with home:
+        server = udp(asker.ours6 if "6" in who else asker.ours4)
+    client = asker.udp(asker.theirs6 if "6" in who else "")
+    if "itself" in who:
+        client = udp("0.0.0.0")
+    client.connect(server.getsockname())
+    low, answered = udp(peer.ours4), os.memfd_create("answered")
+
+    def serve() -> None:
+        while True:
+            asked, by = server.recvfrom(100)
+            spin(0.001)
+            os.write(answered, b"x")
+            if who != "only takes":
+                server.sendto(asked, by)
+
+    def ask() -> None:
+        server.close()
+        low.close()
+        while client.send(b"x"):
+            if who == "only takes":
+                time.sleep(0.008)
+            else:
+                client.recv(100)
+
+    with all_of(at(0, serve), *busy(low), at(0, ask), sends(peer, low, PPS, others=[server])):
+        under, harmed = watch(low, known=2.0)
+        told = under, os.stat(answered).st_size, drops(server), passed()["judged"], harmed
+    assert under and told[1] > 10 * SECONDS and told[2] == 0 and told[3] > 100, told
+    if who in ("answers", "answers IPv6"):
+        assert harmed > 100 * SECONDS or is_debug(), told
+    else:
+        assert harmed == 0, told
