@@ -115,7 +115,7 @@ def place(result: Json) -> tuple[int, str, str]:
         "S1-5",
         "S1-10",
     ]
-    order += ["L1", "V1", "R1", "R2", "W1", "D1", "K1", "C1", "C1-nat", "C2"]
+    order += ["L1", "V1", "R1", "R2", "W1", "D1", "K1", "E1", "C1", "C1-nat", "C2"]
     order += ["N1", "N2", "N3"]
     name = result["experiment"]
     return order.index(name) if name in order else len(order), name, result["kernel"]

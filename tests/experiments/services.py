@@ -6,6 +6,7 @@ each asks again as soon as it is answered. Its connections are kept alive, or th
 each request. In C2 it is in a container, and the floods go to another one. Redis asked by
 redis-benchmark (K1) in the same way, over connections that are kept.
 nsd asked by dnsperf (D1): over UDP, and so many queries a second, whether answered or not.
+sockperf's server asked by its ping-pong (E1): over UDP, and again as soon as it has answered.
 
 All times are the guest's. The time to an answer is that of who asks. wrk's begins when the request
 is written, so it holds no time to connect, and it is corrected for requests that were not made
@@ -31,17 +32,19 @@ from functools import partial
 from typing import Protocol
 
 from experiments import containers
+from experiments.latency import CLOCK, SIZE
 from rig.guest import Guest
 from rig.link import GUEST4
 from rig.traffic import LIGHT, Light, await_bound, sender
 
 CONNECTIONS = 4
 PATIENCE = 10.0  # to connect first, of wrk
-WEB_PORT, DNS_PORT, STORE_PORT = 8080, 5353, 6379
+WEB_PORT, DNS_PORT, STORE_PORT, ECHO_PORT = 8080, 5353, 6379, 11111
 QUERIES = 6000.0  # a second, of dnsperf
 UNANSWERED = 1  # seconds, after which a query is lost
 FEW = 400  # requests of redis-benchmark that tell how many it can make
 FAIR_SERVERS = "/sys/kernel/debug/sched/fair_server"
+COLOURS = re.compile(r"\x1b\[[\d;]*m")
 UNIT_MS = {"us": 1e-3, "ms": 1.0, "s": 1e3, "m": 60e3, "h": 3600e3}
 NGINX = f"""\
 user root;
@@ -181,6 +184,11 @@ def redis(guest: Guest) -> Server:
     return Program(guest, command, "tcp", STORE_PORT, 0)
 
 
+def echo(guest: Guest) -> Server:
+    command = ["sockperf", "server", CLOCK, "-i", GUEST4, "-p", str(ECHO_PORT)]
+    return Program(guest, command, "udp", ECHO_PORT, 0)
+
+
 def by_wrk(guest: Guest, part: Part, seconds: int) -> Answers:
     """Have wrk ask for so long."""
     to = sender(guest, apart=True)
@@ -270,6 +278,29 @@ def store_answers(text: str) -> Answers:
     return Answers(float(row["rps"]), float(row["p50_latency_ms"]), float(row["p99_latency_ms"]), 0)
 
 
+def by_sockperf(guest: Guest, _part: Part, seconds: int) -> Answers:
+    """Have sockperf ask for so long, each time when it is answered."""
+    to = sender(guest, apart=True)
+    lasts = round(seconds * to.dilation)
+    command = f"chrt --rr 1 sockperf ping-pong {CLOCK} --full-rtt -i {GUEST4} -p {ECHO_PORT}"
+    command += f" -t {lasts} -m {SIZE} 2>&1"
+    out = to.start(["sh", "-c", command]).wait(lasts + 60 * to.dilation).out
+    return in_guest_time(echo_answers(out, lasts), to.dilation)
+
+
+def echo_answers(text: str, seconds: float) -> Answers:
+    """From what sockperf printed; ValueError if it did not even try."""
+    plain = COLOURS.sub("", text)
+    tried = re.search(r"\[Valid Duration\] RunTime=([\d.]+) sec;.* ReceivedMessages=(\d+)", plain)
+    took = dict(re.findall(r"percentile ([\d.]+) = +([\d.]+)", plain))
+    if not tried and "Test ended" not in plain:
+        raise ValueError(f"sockperf: {plain[-2000:]}")
+    if not tried or not took:
+        return Answers(0.0, 1e3 * seconds, 1e3 * seconds, 1)
+    p50, p99 = (float(took[share]) / 1e3 for share in ("50.000", "99.000"))
+    return Answers(int(tried[2]) / float(tried[1]), p50, p99, 0)
+
+
 W1 = Service(
     "W1",
     "nginx of nice 0, asked by wrk",
@@ -298,6 +329,14 @@ K1 = Service(
     redis,
     by_redis_benchmark,
 )
+E1 = Service(
+    "E1",
+    "an echo server of nice 0, asked by sockperf over UDP",
+    ECHO_PORT,
+    [Part("one at a time", floods) for floods in (True, False)],
+    echo,
+    by_sockperf,
+)
 C2 = Service(
     "C2",
     "nginx of nice 0 in a container, asked by wrk",
@@ -307,4 +346,4 @@ C2 = Service(
     by_wrk,
     partial(containers.neighbours, port=WEB_PORT),
 )
-SERVICES = {service.name: service for service in (W1, D1, K1, C2)}
+SERVICES = {service.name: service for service in (W1, D1, K1, E1, C2)}

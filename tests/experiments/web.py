@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""W1, D1, K1, C2: a server of nice 0 beside floods of datagrams to receivers of nice 10.
+"""W1, D1, K1, E1, C2: a server of nice 0 beside floods of datagrams to receivers of nice 10.
 
 The servers, and who asks them, are in services.py. The parts: ways to ask, beside the floods, or
 beside receivers that nobody floods. Who asks is on another CPU than who floods.

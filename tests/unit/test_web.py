@@ -155,3 +155,21 @@ def test_answers_of_a_store() -> None:
     assert services.store_answers(STORED) == services.Answers(3968.25, 0.863, 2.015, 0)
     with pytest.raises(ValueError, match="refused"):
         services.store_answers("Could not connect: Connection refused")
+
+
+ECHOED = """\
+sockperf: Test ended
+sockperf: [Total Run] RunTime=2.000 sec; SentMessages=2557; ReceivedMessages=2556
+sockperf: [Valid Duration] RunTime=1.600 sec; SentMessages=2000; ReceivedMessages=2000
+\x1b[2;35m sockperf: ---> percentile 99.000 = 2423.674\x1b[0m
+sockperf: ---> percentile 50.000 =  177.885
+"""
+
+
+def test_answers_of_an_echo_server() -> None:
+    found = services.echo_answers(ECHOED, 2)
+    assert found == services.Answers(1250, 0.177885, 2.423674, 0)
+    silent = "sockperf: Test ended\nsockperf: No messages were received from the server."
+    assert services.echo_answers(silent, 2) == services.Answers(0, 2000, 2000, 1)
+    with pytest.raises(ValueError, match="refused"):
+        services.echo_answers("sockperf: ERROR: connection refused", 2)
