@@ -5,7 +5,8 @@
  * A CPU without idle time need not be overloaded, but receivers may have to wait there. If one does
  * wait that answers requests (threads/threads.c), the CPUs that receive packets are put under
  * pressure. If that does not help, it is repeated less and less often. Who answers datagrams may be
- * asked by himself. Only when packets are looked at is that known, so a look for him alone is rare.
+ * asked by himself, which is known only when packets are looked at. So looks for such are counted
+ * apart, and delay none for others.
  *
  * Context: the estimator's thread.
  */
@@ -37,9 +38,18 @@ struct seen {
 };
 
 static DEFINE_PER_CPU(struct seen, seen);
-static u64 last_waiting;
-static u64 last_unknown;
-static u32 waiting_every;
+
+/**
+ * struct look - how often CPUs are put under pressure for those who wait
+ * @last: jiffies when they last were
+ * @every: jiffies until the next time, twice as long each time
+ */
+struct look {
+	u64 last;
+	u32 every;
+};
+
+static struct look for_waiting, for_unknown;
 
 /**
  * pflow_cpu_idle_us() - how long a CPU has been idle since boot
@@ -120,6 +130,18 @@ static bool cpu_polled_many(int cpu)
 	return many;
 }
 
+/* Is it time for the next look? It is forgotten how often there was one if nobody waits. */
+static bool look_is_due(struct look *look, bool waiting, u64 now)
+{
+	if (!waiting)
+		look->every = WAITING_EVERY;
+	if (!waiting || now - look->last <= look->every)
+		return false;
+	look->last = now;
+	look->every = min(2 * look->every, WAITING_SELDOM);
+	return true;
+}
+
 /**
  * pflow_waiting_check() - put CPUs under pressure if a receiver waits that answers requests
  *
@@ -145,19 +167,11 @@ void pflow_waiting_check(void)
 			  pflow_thread_answers_others(thread);
 		unknown |= pflow_lately(READ_ONCE(thread->answers_at));
 	}
-	look = waiting && now - last_waiting > waiting_every;
-	unknown = unknown && !waiting && now - last_unknown > WAITING_SELDOM;
+	look = look_is_due(&for_waiting, waiting, now);
+	look |= look_is_due(&for_unknown, unknown && !waiting, now);
 	for_each_online_cpu(cpu)
-		if (cpu_polled_many(cpu) && (look || unknown))
+		if (cpu_polled_many(cpu) && look)
 			pflow_load_raise(cpu);
-	if (unknown)
-		last_unknown = now;
-	if (look) {
-		last_waiting = now;
-		waiting_every = min(2 * waiting_every, WAITING_SELDOM);
-	} else if (!waiting) {
-		waiting_every = WAITING_EVERY;
-	}
 }
 
 /**
@@ -171,7 +185,6 @@ void pflow_waiting_setup(void)
 
 	for_each_possible_cpu(cpu)
 		memset(per_cpu_ptr(&seen, cpu), 0, sizeof(struct seen));
-	last_waiting = get_jiffies_64();
-	last_unknown = last_waiting - WAITING_SELDOM;
-	waiting_every = WAITING_EVERY;
+	for_waiting = (struct look){ get_jiffies_64(), WAITING_EVERY };
+	for_unknown = for_waiting;
 }
