@@ -43,6 +43,7 @@ ARMS = {
     "W1": "shed-all,fifo-by-hand,filter,all",
     "D1": "shed-all,fifo-by-hand,filter,all",
     "K1": "shed-all,fifo-by-hand,filter,all",
+    "E1": "shed-all,fifo-by-hand,filter,all",
     "C1": "shed-all,nft-limit,tc-police,filter,all",
     "C1-nat": "shed-all,nft-limit,tc-police,filter,all",
     "C2": "shed-all,filter,all",
