@@ -222,9 +222,15 @@ void pflow_probes_status(struct seq_file *m);
 void pflow_probes_metrics(struct seq_file *m);
 
 /* probes/calls.c */
+enum pflow_watch {
+	PFLOW_WATCH_NONE,
+	PFLOW_WATCH_NEWS,	/* those who were not seen for a second */
+	PFLOW_WATCH_ALL,
+};
+
 int pflow_calls_setup(void);
 void pflow_calls_teardown(void);
-void pflow_calls_watch(bool on);
+void pflow_calls_watch(enum pflow_watch at);
 bool pflow_calls_arm(void);
 void pflow_calls_want_sends(bool on);
 

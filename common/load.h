@@ -105,6 +105,7 @@ void pflow_load_ignore(struct napi_struct *napi);
 void pflow_load_raise(int cpu);
 void pflow_load_rest(int cpu);
 void pflow_load_learn(void);
+void pflow_load_learn_news(void);
 u64 pflow_cpu_idle_us(int cpu);
 
 /**

@@ -380,6 +380,7 @@ static void boost_tick(struct kthread_work *work)
 	u64 now = ktime_get_ns();
 	u32 elapsed_us = min_t(u64, div_u64(now - tick_at_ns, NSEC_PER_USEC), USEC_PER_SEC);
 	unsigned int used = 0, busy = 0, i;
+	bool raised = false;
 	unsigned long irq;
 	s32 left, purse;
 
@@ -417,10 +418,14 @@ static void boost_tick(struct kthread_work *work)
 	}
 	ghosts_put();
 	for (i = 0; i < SLOTS; i++) {
+		raised |= slot_is_active(&slots[i]);
 		used += slots[i].state != SLOT_FREE;
 		busy += slot_is_active(&slots[i]) || slots[i].state == SLOT_OVER ||
 			slots[i].asking;
 	}
+	/* Who waits behind them, and is not known to receive, is seen as soon as he runs. */
+	if (raised)
+		pflow_load_learn_news();
 	/* Go on until the budgets are full, even if nobody is left: somebody may wait for that. */
 	busy += min(left, purse) < share_part(100);
 	if ((used || busy) && !stopping)

@@ -193,10 +193,7 @@ bool elect_outranked(const struct task_struct *task, u8 rank, u64 met)
 		const struct pflow_thread *other = &pflow_threads[i];
 
 		if (READ_ONCE(other->pid) && READ_ONCE(other->rank) > rank &&
-		    thread_in_the_way(other, task, met) &&
-		    (pflow_lately(READ_ONCE(other->datagrams_at)) ||
-		     pflow_lately(READ_ONCE(other->streams_at))) &&
-		    !thread_is_helped(READ_ONCE(other->pid)))
+		    thread_in_the_way(other, task, met) && !thread_is_helped(READ_ONCE(other->pid)))
 			return true;
 	}
 	return false;

@@ -48,6 +48,7 @@ static struct {
 static bool sampling;
 static bool sample_asked;
 static bool learn_asked;
+static u32 news_wanted;		/* stamp of when those who begin to receive last mattered */
 static bool learn_anew;		/* calls are armed only now */
 static u32 last_sample;
 static u64 last_learnt;
@@ -80,6 +81,23 @@ void pflow_load_learn(void)
 		WRITE_ONCE(learn_asked, true);
 }
 EXPORT_SYMBOL_GPL(pflow_load_learn);
+
+/**
+ * pflow_load_learn_news() - have those seen who begin to receive
+ *
+ * For whoever has threads run before all others. Who is kept from receiving by that has to be known
+ * as soon as he receives once. It begins within a tenth of a second, and lasts as long.
+ *
+ * Context: any but NMI.
+ */
+void pflow_load_learn_news(void)
+{
+	u32 now = pflow_stamp_now();
+
+	if (READ_ONCE(news_wanted) != now)
+		WRITE_ONCE(news_wanted, now);
+}
+EXPORT_SYMBOL_GPL(pflow_load_learn_news);
 
 /* CPUs that are offline are read, too: the pressure of one that went offline has to end as well. */
 static bool signals_read_all(void)
@@ -136,6 +154,13 @@ static bool estimator_is_learning(bool pressed, bool busy)
 	return now - last_learnt <= LEARN_FOR;
 }
 
+static void estimator_watch_calls(bool all)
+{
+	bool news = pflow_within(READ_ONCE(news_wanted), LEARN_FOR);
+
+	pflow_calls_watch(all ? PFLOW_WATCH_ALL : news ? PFLOW_WATCH_NEWS : PFLOW_WATCH_NONE);
+}
+
 /* Do what the estimator wants and has no time for. */
 static void estimator_attach(struct work_struct *work)
 {
@@ -174,7 +199,7 @@ static void estimator_round(struct kthread_work *work)
 	lately = get_jiffies_64() - last_pressed <= MEASURE_FOR;
 	note = get_jiffies_64() - last_busy <= MEASURE_FOR;
 	pflow_modules_pressure(busy || pressed, lately || sampling);
-	pflow_calls_watch(learn || sampling);
+	estimator_watch_calls(learn || sampling);
 	pflow_threads_note(note);
 	WRITE_ONCE(wanted.learn, learn);
 	WRITE_ONCE(wanted.sends, note);
@@ -248,6 +273,7 @@ int pflow_estimator_setup(void)
 	last_pressed = last_busy;
 	last_scan = pflow_stamp_past(SCAN_EVERY);
 	scanning = false;
+	news_wanted = 0;
 	kthread_queue_delayed_work(thread, &estimator_work, 0);
 	return 0;
 
@@ -256,7 +282,7 @@ batch:
 	kthread_cancel_delayed_work_sync(&estimator_work);
 	cancel_work_sync(&attach_work);
 	cancel_delayed_work_sync(&scan_work);
-	pflow_calls_watch(false);
+	pflow_calls_watch(PFLOW_WATCH_NONE);
 	pflow_threads_note(false);
 	pflow_threads_measure(false);
 	pflow_batch_teardown();
@@ -290,7 +316,7 @@ void pflow_estimator_teardown(void)
 	for_each_possible_cpu(cpu)
 		WRITE_ONCE(per_cpu_ptr(&pflow_load, cpu)->watch, 0);
 	sampling = false;
-	pflow_calls_watch(false);
+	pflow_calls_watch(PFLOW_WATCH_NONE);
 	pflow_threads_note(false);
 	pflow_threads_measure(false);
 }

@@ -23,13 +23,29 @@
 #include "../compat/compat.h"
 #include "../internal.h"
 
-static bool watching __read_mostly;
+#define NEWS_AFTER	HZ	/* whoever was not seen for so long may be new */
+
+static enum pflow_watch watching __read_mostly;
+
+/* Is the caller looked at? Who was seen doing this lately is no news. */
+static bool caller_tells(bool sends)
+{
+	const struct pflow_thread *caller;
+
+	if (READ_ONCE(watching) != PFLOW_WATCH_NEWS)
+		return true;
+	caller = pflow_thread_find(current->pid);
+	if (!caller || READ_ONCE(caller->born) != pflow_task_born(current))
+		return !sends;
+	return sends ? !pflow_within(READ_ONCE(caller->answers_at), NEWS_AFTER) :
+		       !pflow_recent(READ_ONCE(caller->seen), NEWS_AFTER);
+}
 
 static void owner_learn_receiver(const struct socket *sock)
 {
 	struct sock *sk = pflow_process_sock(sock);
 
-	if (!sk || (current->flags & PF_KTHREAD))
+	if (!sk || (current->flags & PF_KTHREAD) || !caller_tells(false))
 		return;
 	rcu_read_lock();
 	pflow_owner_note_receive(sk);
@@ -63,7 +79,7 @@ static struct pflow_trace received = { "sock_recv_length", on_received };
 
 static void owner_learn_sender(const struct sock *sk)
 {
-	if (sk->sk_protocol != IPPROTO_UDP || (current->flags & PF_KTHREAD))
+	if (sk->sk_protocol != IPPROTO_UDP || (current->flags & PF_KTHREAD) || !caller_tells(true))
 		return;
 	rcu_read_lock();
 	pflow_owner_note_send(sk);
@@ -164,7 +180,7 @@ int pflow_calls_setup(void)
 	unsigned int i;
 	int err;
 
-	WRITE_ONCE(watching, false);
+	WRITE_ONCE(watching, PFLOW_WATCH_NONE);
 	for (i = 0; i < ARRAY_SIZE(calls); i++) {
 		err = calls_attach(&calls[i]);
 		if (err) {
@@ -193,13 +209,13 @@ void pflow_calls_teardown(void)
 
 /**
  * pflow_calls_watch() - look at who receives and who answers, or not
- * @on: which
+ * @at: whom to look at
  *
  * Context: any.
  */
-void pflow_calls_watch(bool on)
+void pflow_calls_watch(enum pflow_watch at)
 {
-	WRITE_ONCE(watching, on);
+	WRITE_ONCE(watching, at);
 }
 
 /**

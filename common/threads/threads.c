@@ -10,9 +10,9 @@
  * that receive is measured here, by the two tracepoints around each, and charged to the thread
  * beneath.
  *
- * A thread enters when it is seen in a receive call while somebody looks, and leaves when it
- * has not been seen for PFLOW_HOLD, or has ended. Slots name threads by id and start
- * time; nothing is held.
+ * A thread enters when it is seen in a receive call while somebody looks. It leaves when it sleeps
+ * and has not been seen for PFLOW_HOLD, or has ended. Slots name threads by id and start time;
+ * nothing is held.
  *
  * Context: softirq for the tracepoints, process context for receive calls, both on the
  * thread's own CPU; samples are taken by a timer or a thread, one at a time.
@@ -33,6 +33,7 @@
 #define BACKLOG_ONES	32
 #define KEPT_FOR	(HZ / 2)	/* equals leave a thread its slot so long; 10 x MEMORY_US */
 #define STALE_US	1000000	/* nor does one that follows much later */
+#define ASLEEP		(PFLOW_ONE / 64)	/* who runs or waits for no more of the time */
 
 struct pflow_thread pflow_threads[PFLOW_THREADS];
 EXPORT_SYMBOL_GPL(pflow_threads);
@@ -378,6 +379,18 @@ static void thread_sample(struct pflow_thread *thread, const struct task_struct 
 	WRITE_ONCE(thread->known_us, min_t(u64, thread->known_us + elapsed_us, MEMORY_US));
 }
 
+/*
+ * Does it receive no longer? One that runs or waits may just have been asked again, and not be seen
+ * yet. It stays for as long again.
+ */
+static bool thread_is_gone(const struct pflow_thread *thread)
+{
+	bool sleeps = thread->run + thread->wait <= ASLEEP;
+
+	lockdep_assert_held(&sample_lock);
+	return !pflow_recent(READ_ONCE(thread->seen), sleeps ? PFLOW_HOLD : 2 * PFLOW_HOLD);
+}
+
 /**
  * pflow_threads_sample() - bring all threads' shares up to date
  *
@@ -400,7 +413,7 @@ void pflow_threads_sample(void)
 		if (!READ_ONCE(thread->pid))
 			continue;
 		task = pflow_thread_task(thread);
-		if (!task || !pflow_recent(READ_ONCE(thread->seen), PFLOW_HOLD))
+		if (!task || thread_is_gone(thread))
 			thread_forget(thread);
 		else
 			thread_sample(thread, task, now);

@@ -73,6 +73,13 @@ MUTANTS = [
         "else if (0)",
         SCHED_BOUNDS + "test_a_flood_does_not_buy_the_cpu",
     ),
+    Mutant(
+        "who receives is not looked at while somebody is raised",
+        "pf_sched/boost.c",
+        "if (raised)",
+        "if (0)",
+        SCHED_WHOM + "test_who_begins_to_receive_beside_the_raised_counts_at_once",
+    ),
     # No mutant spends the half of a budget or purse that is kept for the more important (share.c).
     # While they are raised, or ask, who is outranked is not raised at all (elect.c). So the half
     # shows at the beginning of their boost alone, which no test has told from chance.

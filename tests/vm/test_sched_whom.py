@@ -234,6 +234,22 @@ def test_nobody_is_raised_past_who_was_never_seen_receiving() -> None:
 
 
 @inside(modules=SCHED)
+def test_who_begins_to_receive_beside_the_raised_counts_at_once() -> None:
+    """It is looked at who receives for a tenth of a second at the onset, and again a second later.
+    While somebody is raised that is too seldom."""
+    with (
+        starving("rr", hogs=0, hold=LONG),
+        hungry(of_low_priority_and_accurate) as low,
+        receiving() as receiver,
+    ):
+        raise_up(low, "rr")
+        time.sleep(0.2)
+        seen = Counting()
+        with flood(receiver.port, burst=1):
+            wait_for(lambda: seen["restored displaced"] == 1, 0.5)
+
+
+@inside(modules=SCHED)
 def test_udp_lite_is_none_of_ours() -> None:
     """It has the type of UDP, and another layout."""
     try:
