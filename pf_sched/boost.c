@@ -387,11 +387,12 @@ static void boost_tick(struct kthread_work *work)
 	pflow_step_aside();
 	tick_at_ns = now;
 	pflow_threads_sample();
+	share_take_stock(elapsed_us);
 	raw_spin_lock_irqsave(&slots_lock, irq);
 	slots_account(elapsed_us);
-	purse = share_settle_purses(elapsed_us);
+	purse = share_settle_purses();
 	raw_spin_unlock_irqrestore(&slots_lock, irq);
-	left = share_settle(elapsed_us);
+	left = share_settle();
 
 	raw_spin_lock_irqsave(&slots_lock, irq);
 	for (i = 0; i < SLOTS; i++) {

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
  * The share: the CPU time of raised threads is counted against a budget for each CPU. When the
- * budget is spent boosts end, those of the less important first.
+ * budget is spent boosts end, those of the less important first. A budget is filled with a share of
+ * the CPU's time. Where the CPU never idles, it is a share of what softirqs leave.
  *
  * On each CPU every user has a purse besides. Against the purse counts also what threads take after
  * their boost, for as long as the boost is remembered (ghosts, slots.h). Otherwise threads that
@@ -21,6 +22,24 @@
 
 #include "slots.h"
 
+#define NEVER_IDLE	(PFLOW_ONE / 200)
+#define IDLE_MEAN	8	/* ticks */
+
+/**
+ * struct stock - what there was of a CPU's time in the last tick
+ * @softirq_ns: pflow_load.softirq_ns at its end
+ * @idle_us: pflow_cpu_idle_us() then
+ * @idle: 0..65536, share of the time lately for which the CPU idled
+ * @fill_us: microseconds of which budgets are filled with a share
+ */
+struct stock {
+	u64 softirq_ns;
+	u64 idle_us;
+	u32 idle;
+	u32 fill_us;
+};
+
+static DEFINE_PER_CPU(struct stock, stocks);
 static DEFINE_PER_CPU(s32, budget_us);
 static DEFINE_PER_CPU(atomic_t, used_us);	/* added to under the lock, taken without it */
 
@@ -36,6 +55,38 @@ void share_setup(void)
 	for_each_possible_cpu(cpu) {
 		per_cpu(budget_us, cpu) = 0;
 		atomic_set(per_cpu_ptr(&used_us, cpu), 0);
+	}
+}
+
+/**
+ * share_take_stock() - find what there is of each CPU's time to fill budgets with
+ * @elapsed_us: since the last time
+ *
+ * While softirqs take most of a CPU, a share of all its time may be all that they leave. Then
+ * nobody else would run there. So where a CPU never idles their time does not count. Where it idles
+ * now and then, everybody else has run who wanted to.
+ *
+ * Context: pf_sched's thread; only it writes these.
+ */
+void share_take_stock(u32 elapsed_us)
+{
+	int cpu;
+
+	for_each_possible_cpu(cpu) {
+		struct stock *stock = per_cpu_ptr(&stocks, cpu);
+		u64 softirq_ns = READ_ONCE(per_cpu_ptr(&pflow_load, cpu)->softirq_ns);
+		u64 softirq_us = div_u64(softirq_ns - stock->softirq_ns, NSEC_PER_USEC);
+		u64 idle_us = pflow_cpu_idle_us(cpu);
+		/* Read from another CPU it may seem to step back. */
+		s64 idled_us = clamp_t(s64, idle_us - stock->idle_us, 0, elapsed_us);
+		u32 idle = div_u64(idled_us * PFLOW_ONE, max(elapsed_us, 1u));
+
+		stock->idle += ((s32)idle - (s32)stock->idle) / IDLE_MEAN;
+		stock->fill_us = elapsed_us;
+		if (stock->idle < NEVER_IDLE)
+			stock->fill_us -= min_t(u64, softirq_us, elapsed_us);
+		stock->softirq_ns = softirq_ns;
+		stock->idle_us = idle_us;
 	}
 }
 
@@ -276,14 +327,13 @@ static bool share_bears(const struct slot *slot, const struct slot *other)
 
 /**
  * share_settle_purses() - fill each purse, and take from it what was charged
- * @elapsed_us: since the last time
  *
  * The effort grows with the square of the slots that are taken, and mostly these are few.
  *
  * Context: pf_sched's thread, under slots_lock. Return: what the emptiest purse has, microseconds.
  * Purses that are filled half as fast do not count. S32_MAX if no other is there.
  */
-s32 share_settle_purses(u32 elapsed_us)
+s32 share_settle_purses(void)
 {
 	unsigned int cap = sched_knob(SCHED_KNOB_CAP);
 	s32 least = S32_MAX;
@@ -301,7 +351,8 @@ s32 share_settle_purses(u32 elapsed_us)
 		for (j = 0; j < SLOTS; j++)
 			used += share_bears(slot, &slots[j]) ? slots[j].charged_us : 0;
 		halved = share_is_halved(&asker);
-		slot->purse_us = pflow_budget_step(slot->purse_us, used, elapsed_us,
+		slot->purse_us = pflow_budget_step(slot->purse_us, used,
+						   per_cpu(stocks, slot->cpu).fill_us,
 						   halved ? DIV_ROUND_UP(cap, 2) : cap);
 		if (!halved)
 			least = min(least, slot->purse_us);
@@ -313,12 +364,11 @@ s32 share_settle_purses(u32 elapsed_us)
 
 /**
  * share_settle() - fill each CPU's budget, and take from it what was charged
- * @elapsed_us: since the last time
  *
  * Context: pf_sched's thread; only it writes budgets. Return: what is left of the emptiest one,
  * microseconds.
  */
-s32 share_settle(u32 elapsed_us)
+s32 share_settle(void)
 {
 	unsigned int cap = sched_knob(SCHED_KNOB_CAP);
 	s32 least = S32_MAX;
@@ -326,7 +376,8 @@ s32 share_settle(u32 elapsed_us)
 
 	for_each_possible_cpu(cpu) {
 		u32 used = atomic_xchg(per_cpu_ptr(&used_us, cpu), 0);
-		s32 budget = pflow_budget_step(per_cpu(budget_us, cpu), used, elapsed_us, cap);
+		s32 budget = pflow_budget_step(per_cpu(budget_us, cpu), used,
+					       per_cpu(stocks, cpu).fill_us, cap);
 
 		WRITE_ONCE(per_cpu(budget_us, cpu), budget);
 		least = min(least, budget);

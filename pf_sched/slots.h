@@ -214,8 +214,9 @@ s32 share_part(unsigned int percent);
 bool share_spent(const struct asker *asker, unsigned int also);
 void share_begin(struct slot *slot);
 u64 share_charge(struct slot *slot);
-s32 share_settle_purses(u32 elapsed_us);
-s32 share_settle(u32 elapsed_us);
+void share_take_stock(u32 elapsed_us);
+s32 share_settle_purses(void);
+s32 share_settle(void);
 
 /* lend.c */
 void lend_begin(struct slot *slot);

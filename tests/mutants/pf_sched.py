@@ -74,6 +74,13 @@ MUTANTS = [
         SCHED_BOUNDS + "test_a_flood_does_not_buy_the_cpu",
     ),
     Mutant(
+        "the share of the raised is one of all time",
+        "pf_sched/share.c",
+        "if (stock->idle < NEVER_IDLE)",
+        "if (0)",
+        "vm/test_sched_softirqs.py::test_who_computes_keeps_running_beside_those_who_are_raised",
+    ),
+    Mutant(
         "who receives is not looked at while somebody is raised",
         "pf_sched/boost.c",
         "if (raised)",
