@@ -76,7 +76,7 @@ void pflow_threads_sample(void);
  * pflow_lately() - was that so lately?
  * @at: stamp of when a thread was last seen doing something
  *
- * Receive calls are looked at for a tenth of a second in each.
+ * Receive calls are looked at for a tenth of a second in each, at least.
  *
  * Context: any. Return: whether it was.
  */

@@ -23,7 +23,7 @@
 #include "slots.h"
 
 #define NEVER_IDLE	(PFLOW_ONE / 200)
-#define IDLE_MEAN	8	/* ticks */
+#define MEMORY_US	80000u	/* the share that idles is a mean that decays in so long */
 
 /**
  * struct stock - what there was of a CPU's time in the last tick
@@ -63,8 +63,8 @@ void share_setup(void)
  * @elapsed_us: since the last time
  *
  * While softirqs take most of a CPU, a share of all its time may be all that they leave. Then
- * nobody else would run there. So where a CPU never idles their time does not count. Where it idles
- * now and then, everybody else has run who wanted to.
+ * nobody else would run there. So where a CPU never idles their time does not count. Where it has
+ * idled a moment ago, everybody else has run who wanted to.
  *
  * Context: pf_sched's thread; only it writes these.
  */
@@ -81,7 +81,8 @@ void share_take_stock(u32 elapsed_us)
 		s64 idled_us = clamp_t(s64, idle_us - stock->idle_us, 0, elapsed_us);
 		u32 idle = div_u64(idled_us * PFLOW_ONE, max(elapsed_us, 1u));
 
-		stock->idle += ((s32)idle - (s32)stock->idle) / IDLE_MEAN;
+		stock->idle += div_s64(((s64)idle - stock->idle) * min(elapsed_us, MEMORY_US),
+				       MEMORY_US);
 		stock->fill_us = elapsed_us;
 		if (stock->idle < NEVER_IDLE)
 			stock->fill_us -= min_t(u64, softirq_us, elapsed_us);

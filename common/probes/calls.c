@@ -3,11 +3,11 @@
  * Who receives, and who answers: the system calls that receive or send.
  *
  * These handlers run for each call. They do something only while somebody watches: under pressure,
- * or during the estimator's short sample. From 6.3 on all these calls pass a tracepoint as they
- * return. That of sends is attached only while a CPU is under pressure or has no time to spare,
- * and for ten seconds after that. Before 6.3 even a call that does nothing costs half a percent of
- * a packet. So there probes are armed when they are first needed. They stay armed, since disarming
- * waits until every task has slept.
+ * while a thread is raised, or during the estimator's short sample. From 6.3 on all these calls
+ * pass a tracepoint as they return. That of sends is attached only while a CPU is under pressure or
+ * has no time to spare, and for ten seconds after that. Before 6.3 even a call that does nothing
+ * costs half a percent of a packet. So there probes are armed when they are first needed. They stay
+ * armed, since disarming waits until every task has slept.
  *
  * Handlers run in the caller's context, as those of probes.c do. The caller holds the socket.
  *
@@ -26,17 +26,26 @@
 #define NEWS_AFTER	HZ	/* whoever was not seen for so long may be new */
 
 static enum pflow_watch watching __read_mostly;
+static DEFINE_PER_CPU(u32, stranger_at);	/* jiffies when one that is not known was looked at */
 
-/* Is the caller looked at? Who was seen doing this lately is no news. */
+/*
+ * Is the caller looked at? Who was seen doing this lately is no news. Of those who are not known,
+ * one a jiffy is: some never have a slot, as those whose TCP peer is on this host.
+ */
 static bool caller_tells(bool sends)
 {
 	const struct pflow_thread *caller;
+	u32 now = jiffies;
 
 	if (READ_ONCE(watching) != PFLOW_WATCH_NEWS)
 		return true;
 	caller = pflow_thread_find(current->pid);
-	if (!caller || READ_ONCE(caller->born) != pflow_task_born(current))
-		return !sends;
+	if (!caller || READ_ONCE(caller->born) != pflow_task_born(current)) {
+		if (sends || this_cpu_read(stranger_at) == now)
+			return false;
+		this_cpu_write(stranger_at, now);
+		return true;
+	}
 	return sends ? !pflow_within(READ_ONCE(caller->answers_at), NEWS_AFTER) :
 		       !pflow_recent(READ_ONCE(caller->seen), NEWS_AFTER);
 }

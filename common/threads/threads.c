@@ -385,7 +385,7 @@ static void thread_sample(struct pflow_thread *thread, const struct task_struct 
  */
 static bool thread_is_gone(const struct pflow_thread *thread)
 {
-	bool sleeps = thread->run + thread->wait <= ASLEEP;
+	bool sleeps = thread->known_us && thread->run + thread->wait <= ASLEEP;
 
 	lockdep_assert_held(&sample_lock);
 	return !pflow_recent(READ_ONCE(thread->seen), sleeps ? PFLOW_HOLD : 2 * PFLOW_HOLD);
@@ -413,10 +413,10 @@ void pflow_threads_sample(void)
 		if (!READ_ONCE(thread->pid))
 			continue;
 		task = pflow_thread_task(thread);
+		if (task)
+			thread_sample(thread, task, now);
 		if (!task || thread_is_gone(thread))
 			thread_forget(thread);
-		else
-			thread_sample(thread, task, now);
 	}
 	rcu_read_unlock();
 	raw_spin_unlock_irqrestore(&sample_lock, irq);
