@@ -133,7 +133,8 @@ def test_of_more_than_there_is_place_for_the_most_important_are_raised() -> None
                 assert low.state() == low.before
                 time.sleep(0.01)
         assert seen["restored displaced"] >= 1
-        assert seen["refused place"] >= 1
+        # Outranked, while the other one has too little in spite of its boost.
+        assert seen["refused place"] + seen["refused outranked"] >= 1
 
 
 @inside(modules=SCHED)
