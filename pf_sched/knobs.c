@@ -75,7 +75,7 @@ struct pflow_knob sched_knobs[SCHED_KNOBS] = {
 		.name = "cap", .unit = "percent of a CPU",
 		.min = 1, .max = 95, .fallback = 75, .value = 75,
 		.help =
-		"what raised threads may take together, those of one user half of it while another asks; the rest is left to everybody else; of a CPU that never idles it is a part of what softirqs leave",
+		"what raised threads may take together, those of one user half of it while another asks; the rest is left to everybody else; on a CPU that never idles it is a percentage of the time that softirqs leave",
 	},
 	[SCHED_KNOB_ESCAPE] = {
 		.name = "escape", .unit = "0 or 1", .max = 1, .fallback = 0,

@@ -10,9 +10,9 @@
  * that receive is measured here, by the two tracepoints around each, and charged to the thread
  * beneath.
  *
- * A thread enters when it is seen in a receive call while somebody looks. It leaves when it sleeps
- * and has not been seen for PFLOW_HOLD, or has ended. Slots name threads by id and start time;
- * nothing is held.
+ * A thread enters when it is seen in a receive call while somebody looks. It leaves when it has not
+ * been seen for PFLOW_HOLD, or for twice as long while it is awake, or has ended. Slots name
+ * threads by id and start time; nothing is held.
  *
  * Context: softirq for the tracepoints, process context for receive calls, both on the
  * thread's own CPU; samples are taken by a timer or a thread, one at a time.
