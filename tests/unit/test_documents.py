@@ -62,3 +62,14 @@ def test_tests_that_documents_name_are_there() -> None:
                 absent.append(f"{document.relative_to(REPO)}: {file}::{name}")
     assert named
     assert not absent, "\n".join(absent)
+
+
+def test_every_file_of_a_module_has_its_place_on_the_map() -> None:
+    """So that who looks for a concern finds its files."""
+    guide = (REPO / "CONTRIBUTING.md").read_text()
+    headings = r"(?:In|Of) `(common|pf_\w+)/`:\n(.*?)\n(?=(?:In|Of) `|A file has)"
+    maps = dict(re.findall(headings, guide, re.DOTALL))
+    for module in ("common", "pf_filter", "pf_sched", "pf_mm", "pf_flow"):
+        files = {path.name for path in (REPO / module).rglob("*.c")}
+        named = set(re.findall(r"`(\w+\.c)`", maps[module])) | {"main.c", "knobs.c"}
+        assert named == {name for name in files if not name.endswith(".mod.c")}, module
