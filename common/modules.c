@@ -47,7 +47,7 @@ static DECLARE_DELAYED_WORK(check_work, suite_check_probes);
  * go, which know the debts. The scan needs no probe and no worker. It may enter sockets anew, which
  * go with the rest.
  */
-static void table_empty(void)
+static void table_drain(void)
 {
 	lockdep_assert_held(&modules_lock);
 	pflow_scan_whole();
@@ -117,7 +117,7 @@ probes:
 	pflow_probes_teardown();
 calls:
 	pflow_calls_teardown();
-	table_empty();
+	table_drain();
 	return err;
 }
 
@@ -131,7 +131,7 @@ static void suite_stop(void)
 	pflow_estimator_teardown();
 	pflow_probes_teardown();
 	pflow_calls_teardown();
-	table_empty();
+	table_drain();
 	WRITE_ONCE(running, false);
 }
 

@@ -59,7 +59,7 @@ filter_handle_ahead(struct sk_buff *skb, const struct nf_hook_state *state)
 	outcome = packet_judge_ahead(&packet);
 	if (outcome < FILTER_PASS && !wire_holds(wire, packet.net))
 		return NF_ACCEPT;
-	if (filter_outcome_drops(&packet, outcome)) {
+	if (filter_count_outcome(&packet, outcome)) {
 		filter_drop(&packet, outcome);
 		return NF_STOLEN;
 	}

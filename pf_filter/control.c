@@ -278,7 +278,7 @@ static void control_take_usage(struct usage *usage, struct control *control,
 	usage->polled = polled - control->polled;
 	control->softirq_ns = softirq_ns;
 	control->polled = polled;
-	usage->standing = queue_stands(&control->queue, load, usage,
+	usage->standing = queue_standing_share(&control->queue, load, usage,
 				       control_idles(control, usage), elapsed_us);
 }
 
@@ -395,7 +395,7 @@ static enum step control_step_cpu(int cpu, u32 elapsed_us)
 	control_set_floors(control, load, &order, &usage, elapsed_us);
 	rose = control_step_measures(control, &usage, &order,
 				     order_served_level(&order, load), elapsed_us);
-	/* A cut that has not sunk yet is pressure withheld, not pressure gone. */
+	/* While packets are shed no signal may come. So the CPU stays under pressure. */
 	if (control_is_cutting(control) ||
 	    pflow_within(READ_ONCE(control->shed_for_another), SHED_LATELY))
 		pflow_load_raise(cpu);

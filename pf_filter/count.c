@@ -27,8 +27,8 @@ static const char * const outcome_names[FILTER_OUTCOMES] = {
 	[FILTER_PASS_BEFORE] = "judged_before",
 };
 
-/* Count what becomes of a packet, or would; is it to be dropped? */
-static bool filter_outcome_drops(const struct filter_packet *packet, enum filter_outcome outcome)
+/* Count what becomes of a packet, or would. Return: whether it is to be dropped. */
+static bool filter_count_outcome(const struct filter_packet *packet, enum filter_outcome outcome)
 {
 	if (outcome < FILTER_PASS &&
 	    READ_ONCE(filter_knobs[FILTER_KNOB_MODE].value) == FILTER_MODE_OBSERVE) {

@@ -77,7 +77,7 @@ static __always_inline bool frame_judge(const struct wire *wire, const struct fr
 	outcome = filter_judge(&packet);
 	if (outcome < FILTER_PASS && !wire_holds(wire, packet.net))
 		return false;
-	if (filter_outcome_drops(&packet, outcome)) {
+	if (filter_count_outcome(&packet, outcome)) {
 		if (unlikely(packet.ranked))
 			filter_note_frame(&packet);
 		filter_drop(&packet, outcome);

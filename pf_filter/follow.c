@@ -26,7 +26,7 @@
 
 #define SHARING_MOST	32		/* sockets looked at; of more it is taken to be so */
 
-/* The one device by which all goes that goes to this address, or 0. */
+/* The device by which all packets to this address leave; 0 if there may be several. */
 static int packet_way_out4(const struct filter_packet *packet)
 {
 	const struct iphdr *iph = ip_hdr(packet->skb);

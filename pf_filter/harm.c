@@ -50,12 +50,13 @@ struct usage {
 };
 
 /*
- * Of receivers of each level, the most that one lacks where it is, and that nothing can be done
- * about there, 0..65536: as the last tick found it, and as this one has until now (elsewhere.c).
+ * By level: how much a receiver lacks of its own CPU that shedding there cannot give it, 0..65536;
+ * the most of all its receivers. As the last tick found it, and as this one has until now
+ * (elsewhere.c).
  */
 static u32 lacked[PFLOW_LEVELS], lacked_now[PFLOW_LEVELS];
 
-/* Who lost, and was taken to be of that level, is not. */
+/* A receiver that lost packets was taken to be of this level, and is not. */
 static void harm_note_ceased(struct harm *worst, u16 level)
 {
 	worst->ceased = max_t(u16, worst->ceased, level + 1);

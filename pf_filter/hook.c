@@ -18,7 +18,7 @@ filter_handle_packet(struct sk_buff *skb, const struct nf_hook_state *state)
 
 	if (outcome == FILTER_PASS)
 		outcome = filter_judge(&packet);
-	if (!filter_outcome_drops(&packet, outcome))
+	if (!filter_count_outcome(&packet, outcome))
 		return NF_ACCEPT;
 	filter_drop(&packet, outcome);
 	return NF_STOLEN;

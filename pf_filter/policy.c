@@ -185,7 +185,7 @@ static void queue_doubt(struct pflow_queue *queue, const struct pflow_queue_tick
 			  queue->most_ns > queue->less_ns - queue->less_ns / CHEAPER);
 }
 
-/* With and without the last step it is by what packets cost that it is told whether it helps. */
+/* Is the last step being asked about? What a packet costs with it and without it tells. */
 static bool queue_asks(const struct pflow_queue *queue, const struct pflow_queue_tick *tick)
 {
 	return queue->doubted && queue->most_ns && queue_seen_to_stand(tick) &&
@@ -193,9 +193,9 @@ static bool queue_asks(const struct pflow_queue *queue, const struct pflow_queue
 }
 
 /*
- * What the most important receiver lacks of the packets that it once had, 0..65536. That is known
- * as soon as others have been shed for it as far as can be: then it lacked the least. Only then can
- * it be told that it is sent less, too. While shedding is given back, it gets less for that.
+ * What the most important receiver lacks of the most packets that it got, 0..65536. That is first
+ * known when all are shed that can be. It may also be sent fewer. That shows only while all are
+ * shed, since it gets fewer anyway as shedding is given back.
  */
 static u32 queue_served_lacks(struct pflow_queue *queue, const struct pflow_queue_tick *tick)
 {

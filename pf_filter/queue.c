@@ -34,8 +34,8 @@ struct queue {
  * A loss counts until the estimator has looked again, by how much was lost. Where the CPU has time
  * to spare it was a burst that did not fit, and no shedding would have made it fit.
  */
-static u32 queue_stands(struct queue *queue, const struct pflow_load *load,
-			const struct usage *usage, bool idle, u32 elapsed_us)
+static u32 queue_standing_share(struct queue *queue, const struct pflow_load *load,
+				const struct usage *usage, bool idle, u32 elapsed_us)
 {
 	u64 standing_ns = READ_ONCE(load->standing_ns);
 	u32 lost = READ_ONCE(load->lost);

@@ -62,7 +62,7 @@ static bool tuple_has_key(const struct nf_conntrack_tuple *tuple, const struct w
 	return both == key->address[0];
 }
 
-/* What answers a flow comes from where that goes to. Its source may be translated later. */
+/* A reply's source is the flow's destination. The flow's source may be translated later. */
 static bool tuple_answers_key(const struct nf_conntrack_tuple *tuple, const struct wire_key *key)
 {
 	bool v4 = tuple->src.l3num == NFPROTO_IPV4;

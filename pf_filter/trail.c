@@ -153,7 +153,7 @@ static u8 packet_hops(const struct filter_packet *packet)
 	return packet->v4 ? ip_hdr(packet->skb)->ttl : ipv6_hdr(packet->skb)->hop_limit;
 }
 
-/* By which routes may go; not what says whether there is congestion on the way. */
+/* The type of service, by which routes may be chosen, without the ECN bits. */
 static u8 packet_tos(const struct filter_packet *packet)
 {
 	u8 tos;
@@ -246,7 +246,7 @@ static struct trail *trail_find_or_take(const struct filter_packet *packet)
 	return trail_gives_way(&i) ? &set[i] : NULL;
 }
 
-/* What is under way may go either way. */
+/* Traced packets that are still under way confirm nothing any more. */
 static void trail_end(struct trail *trail)
 {
 	trail->home = NULL;

@@ -42,7 +42,7 @@ static bool receivers_above(int cpu, u16 level)
 	return false;
 }
 
-/* For how much of the time those of a rank run who receive datagrams, wherever they run. */
+/* How much of a CPU's time all threads of a rank run that receive datagrams, wherever they run. */
 static u32 receivers_run(u8 rank)
 {
 	unsigned int i;

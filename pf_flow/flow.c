@@ -82,6 +82,7 @@ static void flow_hurry(struct flow *flow)
  */
 void flow_set_shape(struct flow *flow, const struct flow_shape *shape)
 {
+	lockdep_assert_held(&flow_mutex);
 	spin_lock_bh(&flow->lock);
 	flow->shape = *shape;
 	flow_set_full(flow, false);
@@ -100,6 +101,7 @@ void flow_set_shape(struct flow *flow, const struct flow_shape *shape)
  */
 void flow_set_door(struct flow *flow, enum flow_door door)
 {
+	lockdep_assert_held(&flow_mutex);
 	spin_lock_bh(&flow->lock);
 	flow->door = door;
 	flow_hurry(flow);
@@ -264,7 +266,7 @@ void flow_forget_device(struct flow *flow, const struct net_device *dev)
 }
 
 /* Return: whether there may be more; the server, too, may be continuing a packet. */
-static bool flow_empty_one(struct flow *flow, bool *served)
+static bool flow_continue_some(struct flow *flow, bool *served)
 {
 	bool more;
 
@@ -286,16 +288,17 @@ static bool flow_empty_one(struct flow *flow, bool *served)
 }
 
 /**
- * flow_empty() - continue all that waits in a flow, now and in order
+ * flow_continue_all() - continue all that waits in a flow, now and in order
  * @flow: whose door is shut, or that no packet finds; it is idle afterwards and stays so
  *
  * Context: process, may sleep, under flow_mutex.
  */
-void flow_empty(struct flow *flow)
+void flow_continue_all(struct flow *flow)
 {
 	bool served;
 
-	while (flow_empty_one(flow, &served)) {
+	lockdep_assert_held(&flow_mutex);
+	while (flow_continue_some(flow, &served)) {
 		if (served)
 			usleep_range(20, 100);
 		else

@@ -363,7 +363,7 @@ struct flow *flow_alloc(const char *name, const struct flow_pattern *match,
 			const struct flow_shape *shape);
 void flow_set_shape(struct flow *flow, const struct flow_shape *shape);
 void flow_set_door(struct flow *flow, enum flow_door door);
-void flow_empty(struct flow *flow);
+void flow_continue_all(struct flow *flow);
 void flow_forget_device(struct flow *flow, const struct net_device *dev);
 void flow_set_limits(struct flow *flow);
 void flow_serve(struct flow *flow, u64 now);

@@ -124,6 +124,7 @@ static int net_hook(struct flow_net *ours)
  */
 int flow_net_hook(struct flow_net *ours, u32 more)
 {
+	lockdep_assert_held(&flow_mutex);
 	return flow_server_room(flow_nets_flows() + more) ?: more ? net_hook(ours) : 0;
 }
 
@@ -135,6 +136,7 @@ int flow_net_hook(struct flow_net *ours, u32 more)
  */
 void flow_net_unhook_unused(struct flow_net *ours)
 {
+	lockdep_assert_held(&flow_mutex);
 	if (!ours->number)
 		net_unhook(ours);
 }
@@ -174,7 +176,7 @@ static void flow_net_exit(struct net *net)
 	flow_net_set_number(ours, 0);
 	flow_table_free(rcu_replace_pointer(ours->table, NULL, lockdep_is_held(&flow_mutex)));
 	list_for_each_entry_safe(flow, next, &ours->flows, list) {
-		flow_empty(flow);
+		flow_continue_all(flow);
 		list_del_rcu(&flow->list);
 		/* The server may still be about to give back its lock. */
 		kfree_rcu(flow, rcu);
@@ -274,7 +276,7 @@ void flow_nets_stop(void)
 	nets_set_door(FLOW_SHUT);
 	list_for_each_entry(ours, &nets, list)
 		list_for_each_entry(flow, &ours->flows, list)
-			flow_empty(flow);
+			flow_continue_all(flow);
 	running = false;
 	list_for_each_entry(ours, &nets, list)
 		net_unhook(ours);

@@ -236,6 +236,7 @@ int flow_server_room(u32 flows)
 	struct pflow_entity **made[PFLOW_HEAPS];
 	u32 room, i;
 
+	lockdep_assert_held(&flow_mutex);
 	if (flows <= server.room)
 		return 0;
 	room = roundup_pow_of_two(max(flows, ROOM_LEAST));

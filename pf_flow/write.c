@@ -244,7 +244,7 @@ static void flows_let_go(const struct list_head *flows)
 		if (flow->kept)
 			continue;
 		flow_set_door(flow, FLOW_SHUT);
-		flow_empty(flow);
+		flow_continue_all(flow);
 	}
 }
 

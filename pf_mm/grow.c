@@ -136,7 +136,7 @@ static bool buffer_fills(struct mm_grant *grant, const struct sock *sk, unsigned
 	return true;
 }
 
-/* Let a buffer grow under the lock. If it has no grant, one begins. */
+/* Take the lock and let a buffer grow. If it has no grant, one begins. */
 static void buffer_grow(struct sock *sk, const struct mm_grant *grant)
 {
 	const struct pflow_sock *entry = pflow_sock_find(sk);

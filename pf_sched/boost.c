@@ -118,7 +118,7 @@ static bool slot_budget_spent(struct slot *slot, int cpu)
 	return share_spent(&asker, 0);
 }
 
-/* The same where the one is to whom it lends its class. */
+/* The budget of the CPU where the thread is to which it lends its class (lend.c). */
 static bool slot_lent_budget_spent(struct slot *slot)
 {
 	return lever_above_groups(slot->boost.lever) && READ_ONCE(slot->lend.since) &&

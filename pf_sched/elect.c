@@ -151,8 +151,8 @@ u64 elect_met(int cpu)
 }
 
 /* Is the other one harmed if this thread is raised? */
-static bool thread_in_the_way(const struct pflow_thread *other, const struct task_struct *task,
-			      u64 met)
+static bool thread_harmed_by(const struct pflow_thread *other, const struct task_struct *task,
+			     u64 met)
 {
 	unsigned int cpu = READ_ONCE(other->cpu);
 	u32 awake = READ_ONCE(other->run) + READ_ONCE(other->wait);
@@ -187,13 +187,14 @@ bool elect_outranked(const struct task_struct *task, u8 rank, u64 met)
 {
 	unsigned int i;
 
+	lockdep_assert_held(&slots_lock);
 	if (unserved_outranks(task_cpu(task), rank))
 		return true;
 	for (i = 0; i < PFLOW_THREADS; i++) {
 		const struct pflow_thread *other = &pflow_threads[i];
 
 		if (READ_ONCE(other->pid) && READ_ONCE(other->rank) > rank &&
-		    thread_in_the_way(other, task, met) && !thread_is_helped(READ_ONCE(other->pid)))
+		    thread_harmed_by(other, task, met) && !thread_is_helped(READ_ONCE(other->pid)))
 			return true;
 	}
 	return false;

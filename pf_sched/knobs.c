@@ -111,7 +111,7 @@ MODULE_PARM_DESC(escape, "1 lets raised threads escape their cgroup's cpu.max (d
 module_param_cb(exempt, &pflow_knob_param_ops, &sched_knobs[SCHED_KNOB_EXEMPT], 0444);
 MODULE_PARM_DESC(exempt, "names of programs never raised (default " EXEMPT_DEFAULT ")");
 
-/* Called under the lock of all knobs. */
+/* knob_set() holds the lock of all knobs. */
 static int exempt_parse(struct pflow_knob *knob, char *text)
 {
 	struct exempt_list *list = kzalloc(sizeof(*list), GFP_KERNEL), *old;

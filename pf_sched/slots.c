@@ -21,6 +21,7 @@ struct slot_counts slot_counts;
  */
 void slot_set_state(struct slot *slot, enum slot_state state)
 {
+	lockdep_assert_held(&slots_lock);
 	smp_store_release(&slot->state, state);	/* pairs with slot_state() */
 }
 

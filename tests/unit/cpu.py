@@ -6,7 +6,7 @@ part of that where it is dropped, for whatever reason. What is left is shared am
 that have packets to read, by their weights, as the scheduler does. A buffer holds so many
 packets; what finds it full is lost.
 
-The controller: what pf_filter/harm.c and control.c do around the policy, in Python, for one
+The controller: what pf_filter/harm.c, control.c and measure.c do around the policy, in Python, for one
 receiver a level. Queues that stand are ring.py's; receivers that wait, of TCP, are left out.
 """
 
@@ -257,7 +257,7 @@ class Cpu:
         return levels
 
     def control(self, sample: Sample, now_us: float) -> None:
-        """control_step_cut()."""
+        """control_step_measures() and measure_step()."""
         levels = self.sample(sample, now_us)
         share, of, spare = self.worst(levels, now_us)
         most = cut_most(levels)
