@@ -6,8 +6,9 @@ part of that where it is dropped, for whatever reason. What is left is shared am
 that have packets to read, by their weights, as the scheduler does. A buffer holds so many
 packets; what finds it full is lost.
 
-The controller: what pf_filter/harm.c, control.c and measure.c do around the policy, in Python, for one
-receiver a level. Queues that stand are ring.py's; receivers that wait, of TCP, are left out.
+The controller: what harm.c, control.c and measure.c of pf_filter do around the policy, in Python,
+for one receiver a level. Queues that stand are ring.py's; receivers that wait, of TCP, are left
+out.
 """
 
 import math
