@@ -11,6 +11,13 @@ SCHED_WHOM = "vm/test_sched_whom.py::"
 
 MUTANTS = [
     Mutant(
+        "sockets that nobody reads bar others for as long as there are new ones",
+        "pf_sched/elect.c",
+        "if (here->user == user && pflow_within(here->begun, UNSERVED_AGAIN)) {",
+        "if (!here->begun && here->user == user) {",
+        "vm/test_sched_users.py::test_sockets_that_nobody_reads_bar_others_for_a_second_in_ten",
+    ),
+    Mutant(
         "what is lent on by a lock is free",
         "pf_sched/share.c",
         "lent_us = lend_take(slot);",
