@@ -279,7 +279,7 @@ static void control_take_usage(struct usage *usage, struct control *control,
 	control->softirq_ns = softirq_ns;
 	control->polled = polled;
 	usage->standing = queue_standing_share(&control->queue, load, usage,
-				       control_idles(control, usage), elapsed_us);
+					       control_idles(control, usage), elapsed_us);
 }
 
 /*
