@@ -229,9 +229,13 @@ def on_sender_core(command: list[str]) -> list[str]:
 def await_bound(
     guest: Guest, protocol: str, port: int, timeout: float = 20.0, pid: int | str = "self"
 ) -> None:
-    """Wait until a socket of the guest is bound to the port, in the namespace of that process."""
+    """Wait until a socket of the guest is bound to the port, in the namespace of that process.
+
+    Of TCP it has to listen: connections that are over keep the port for a while.
+    """
     timeout *= guest.dilation
-    local = re.compile(rf":\s+[0-9A-F]+:{port:04X} ", re.MULTILINE)
+    state = "0A" if protocol == "tcp" else "[0-9A-F]{2}"
+    local = re.compile(rf":\s+[0-9A-F]+:{port:04X} [0-9A-F]+:[0-9A-F]+ {state} ", re.MULTILINE)
     deadline = time.monotonic() + timeout
     while not any(local.search(guest.read(f"/proc/{pid}/net/{protocol}{v}")) for v in ("", "6")):
         if time.monotonic() > deadline:
