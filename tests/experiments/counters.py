@@ -28,7 +28,6 @@ def backlog_drops(text: str) -> int:
 @dataclass(frozen=True)
 class CpuTime:
     idle: int
-    softirq: int
     total: int
 
 
@@ -36,7 +35,7 @@ def cpu_time(text: str, cpus: int) -> CpuTime:
     """The first CPUs' ticks from /proc/stat; waiting for a disk is idle too."""
     lines = [line.split()[1:9] for line in text.splitlines()[1 : 1 + cpus]]
     ticks = [sum(map(int, column)) for column in zip(*lines, strict=True)]
-    return CpuTime(idle=ticks[3] + ticks[4], softirq=ticks[6], total=sum(ticks))
+    return CpuTime(idle=ticks[3] + ticks[4], total=sum(ticks))
 
 
 def idle_share(before: CpuTime, after: CpuTime) -> float:

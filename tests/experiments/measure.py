@@ -20,7 +20,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from experiments import buffers, counters, payers
+from experiments import buffers, counters
 from experiments.ages import age_ms
 from experiments.arms import Arm
 from experiments.buffers import Buffers
@@ -110,7 +110,6 @@ class Run:
     sent: Sent | None = None
     received: Sequence[Received] = field(default_factory=list)
     ages_ms: list[float | None] | None = None  # where they can be told
-    paid: payers.Paid | None = None
 
 
 def measure(guest: Guest, arm: Arm, load: Load, tool: Tool, seconds: float) -> Run:
@@ -123,12 +122,10 @@ def measure(guest: Guest, arm: Arm, load: Load, tool: Tool, seconds: float) -> R
         arm.started(guest, [receiver.process.pid for receiver in receivers])
         competitors = Competitors(guest, load.competitors)
         watch = buffers.Watch(guest, load.ports) if load.watched else None
-        pids = [receiver.process.pid for receiver in receivers]
-        before, spent = lost(guest), competitors.spent()
-        begun = payers.look(guest, pids)
+        before, cpu, spent = lost(guest), cpu_time(guest), competitors.spent()
         lasts = WARM_UP + seconds + TAIL
         sent = tool.send(load.flows(), load.size, lasts, sender(guest), load.poisson)
-        paid = payers.paid(begun, payers.look(guest, pids))
+        idle = counters.idle_share(cpu, cpu_time(guest))
         share = counters.share(spent, competitors.spent())
         competitors.end()
         queued = watch.end() if watch else (0, 0)
@@ -147,7 +144,7 @@ def measure(guest: Guest, arm: Arm, load: Load, tool: Tool, seconds: float) -> R
     return Run(
         accounts,
         closing(sent.seconds, accounts, before, after, decided if arm.counted_by_socket else {}),
-        paid.idle,
+        idle,
         share,
         decided,
         sent.warnings,
@@ -155,7 +152,6 @@ def measure(guest: Guest, arm: Arm, load: Load, tool: Tool, seconds: float) -> R
         sent,
         received,
         ages_of(received, sent, load, seconds) if guest.wired else None,
-        paid,
     )
 
 

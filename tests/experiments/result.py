@@ -27,9 +27,6 @@ of priority:
       sum_pps           [repeat], received by all
       idle              [repeat], share of the guest's CPUs over the sending
       competitors_cpu_share  [repeat], likewise what the competitors got together
-      softirq           [repeat], likewise what softirqs took; this and the next not in
-                        results from before 2026-12
-      receivers_cpu_share  [repeat][receiver], likewise of each receiver
       early_by_reason   [repeat][receiver] {reason: packets}
       decided           [repeat] {reason: packets}, the filter's own totals
       accounts          [repeat], packets of the whole run: seconds, sent, received,
@@ -56,13 +53,13 @@ import platform
 import re
 import shlex
 import statistics
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from experiments import buffers, payers
+from experiments import buffers
 from experiments.arms import OFF
 from experiments.measure import Account, Closing, Load, Run
 from rig.guest import Guest
@@ -99,7 +96,6 @@ def arm_json(runs: Sequence[Run]) -> Json:
         "accounts": [closing_json(run.closing) for run in runs],
         **(buffers.arm_json(watched) if watched else {}),
         **ages_json(runs),
-        **paid_json(runs),
     }
 
 
@@ -109,24 +105,6 @@ def ages_json(runs: Sequence[Run]) -> Json:
     if None in ages:
         return {}
     return {"age_ms": [[age and round(age, 2) for age in row or ()] for row in ages]}
-
-
-def paid_json(runs: Sequence[Run]) -> Json:
-    """Who paid for it."""
-    paid = [run.paid for run in runs if run.paid]
-    if not paid:
-        return {}
-    return {
-        "softirq": [round(one.softirq, 4) for one in paid],
-        "receivers_cpu_share": [[round(share, 4) for share in one.receivers] for one in paid],
-    }
-
-
-def paid_lines(result: Json) -> Iterator[str]:
-    """Of each arm; older results have none."""
-    for name, arm in result["arms"].items():
-        if "softirq" in arm:
-            yield payers.told(name, arm["softirq"], arm["receivers_cpu_share"])
 
 
 def closing_json(one: Closing) -> Json:
@@ -241,7 +219,7 @@ def table(result: Json) -> str:
     title += "received kpps, median (minimum-maximum) of the repeats; drops in k/s"
     foot = f"noise (spread of the stock arms): {result['noise'] / 1e3:.1f} kpps; "
     foot += "top: share of what was sent to the first; unaccounted: of what was sent, the worst run"
-    return "\n".join([title, *columns(rows), foot, *paid_lines(result)])
+    return "\n".join([title, *columns(rows), foot])
 
 
 def buffer_table(result: Json) -> str:

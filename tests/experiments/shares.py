@@ -30,7 +30,7 @@ from dataclasses import dataclass, replace
 from experiments import runner, sweep, u1
 from experiments.arms import arms
 from experiments.measure import Load, Run, measure
-from experiments.result import Json, arm_json, columns, heading, paid_lines, subject
+from experiments.result import Json, arm_json, columns, heading, subject
 from experiments.settings import WEIGHT
 from rig.guest import Guest
 from rig.traffic import LIGHT
@@ -134,8 +134,6 @@ def verdicts(result: Json) -> Iterator[str]:
             text += f"{curve[-1] / max(curve):.0%} of its best; the first receives "
             text += f"{first(last) / last['offered_pps'][0]:.0%} of what it is sent"
             yield f"{text}, {first(last) / max(curve[-1], 1):.0%} of the sum"
-        for line in paid_lines(steps[-1]):
-            yield f"{weights}: {line}"
 
 
 def table(result: Json) -> str:

@@ -5,19 +5,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from experiments import (
-    chart,
-    cost,
-    cost_driver,
-    counters,
-    h1,
-    main,
-    payers,
-    profile,
-    report,
-    result,
-    t1,
-)
+from experiments import chart, cost, cost_driver, counters, h1, main, profile, report, result, t1
 from experiments.arms import SETTINGS, Arm, arms
 from experiments.measure import Account, Closing, Load, Run, account, rates
 from experiments.settings import Modules
@@ -104,17 +92,6 @@ def test_idle_share() -> None:
     after = counters.cpu_time(f"cpu 0 0 0 0\ncpu0 10 10 10 40 10 10 5 5 99 99\n{rest}", 1)
     assert counters.idle_share(before, after) == 0.5
     assert counters.idle_share(before, before) == 0
-
-
-def test_who_pays() -> None:
-    second = 1_000_000_000
-    cpu = counters.CpuTime
-    before = payers.Look(cpu(10, 5, 100), [counters.Spent(0, second), counters.Spent(7, second)])
-    after = [counters.Spent(second // 4, 2 * second), counters.Spent(7, 2 * second)]
-    paid = payers.paid(before, payers.Look(cpu(30, 55, 200), after))
-    assert paid == payers.Paid(idle=0.2, softirq=0.5, receivers=[0.25, 0.0])
-    line = payers.told("filter", [paid.softirq], [paid.receivers])
-    assert line == "who pays, filter: softirqs 50.0%, receivers 25.0% + 0.0% = 25.0%"
 
 
 def test_share_of_some_tasks_is_of_all_cpus() -> None:
