@@ -395,7 +395,7 @@ static enum step control_step_cpu(int cpu, u32 elapsed_us)
 	control_set_floors(control, load, &order, &usage, elapsed_us);
 	rose = control_step_measures(control, &usage, &order,
 				     order_served_level(&order, load), elapsed_us);
-	/* While packets are shed no signal may come. So the CPU stays under pressure. */
+	/* Shedding may keep all signals away. So meanwhile the CPU is kept under pressure. */
 	if (control_is_cutting(control) ||
 	    pflow_within(READ_ONCE(control->shed_for_another), SHED_LATELY))
 		pflow_load_raise(cpu);

@@ -42,7 +42,7 @@ static bool receivers_above(int cpu, u16 level)
 	return false;
 }
 
-/* How much of a CPU's time all threads of a rank run that receive datagrams, wherever they run. */
+/* The share of a CPU that all receivers of datagrams of a rank take, wherever they run. */
 static u32 receivers_run(u8 rank)
 {
 	unsigned int i;
