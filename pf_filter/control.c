@@ -45,6 +45,7 @@
  * @here: what is done for those who are harmed on this CPU
  * @elsewhere: what is done for those on others. It is a trial of its own: if it is in vain, that
  *	tells nothing of those here
+ * @unshed: what those who are shed would cost if they were not
  * @queue: whether the receive queue stands
  * @polled: pflow_load.polled at the last tick
  * @softirq_ns: pflow_load.softirq_ns at the last tick
@@ -65,6 +66,7 @@ struct control {
 	u16 level;
 	struct measure here;
 	struct measure elsewhere;
+	struct unshed unshed;
 	struct queue queue;
 	u32 polled;
 	u64 softirq_ns;
@@ -198,14 +200,15 @@ static u32 clock_step_us(s64 us, u32 most)
 
 /*
  * Does this CPU shed for nobody? Those for whom it did may have gone to another CPU. A receiver
- * that loses packets here, but whose thread is not known, is taken to be here still.
+ * that loses packets here, but whose thread is not known, is taken to be here still. One that only
+ * waits does not wait for those who cost little (wait.c).
  */
-static bool control_is_for_nobody(const struct control *control, int cpu)
+static bool control_is_for_nobody(const struct control *control, int cpu, bool little)
 {
 	const struct measure *here = &control->here;
 
 	return here->ceased || (here->cause == FILTER_DROP_HARM &&
-				!receivers_above(cpu, here->cut.level) &&
+				(little || !receivers_above(cpu, here->cut.level)) &&
 				!victims_above(control->victims, here->cut.level));
 }
 
@@ -228,21 +231,24 @@ static bool control_step_measures(struct control *control, const struct usage *u
 	struct pflow_cut cut = cut_read(&control->cut);
 	struct harm here = { .spare = control->idle }, elsewhere = here;
 	const struct measure *in_force;
+	bool little = shedding_saves_little(&control->unshed, usage, order, cut, elapsed_us);
 	bool rose;
 
 	harm_weigh_losses(&here, control->victims, usage, order, cut, elapsed_us);
-	harm_weigh_waits(&here, usage, order, cut);
+	if (!little)
+		harm_weigh_waits(&here, usage, order, cut);
 	/* One tick without idle time is enough at an onset. */
 	if (control_idles(control, usage))
 		here.share = 0;
 	control->queue.asking = control->here.trial.asking_us;
 	harm_weigh_queue(&here, &control->queue, usage, order, cut, served, elapsed_us);
-	harm_weigh_elsewhere(&elsewhere, usage, order, cut);
+	if (!little)
+		harm_weigh_elsewhere(&elsewhere, usage, order, cut);
 	if (here.ceased > control->here.level)
 		control->here.ceased = true;
 	rose = measure_step(&control->here, &here, order,
-			    control_is_for_nobody(control, usage->cpu), elapsed_us);
-	rose |= measure_step(&control->elsewhere, &elsewhere, order, false, elapsed_us);
+			    control_is_for_nobody(control, usage->cpu, little), elapsed_us);
+	rose |= measure_step(&control->elsewhere, &elsewhere, order, little, elapsed_us);
 	in_force = measure_in_force(&control->here, &control->elsewhere);
 	control_publish_cut(control, in_force);
 	harm_note_shed(control->levels, order, in_force->cut);

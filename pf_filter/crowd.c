@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
  * Crowds: how many sockets of a user are shed, on the CPU where their receivers run. That many
- * share a few floors, see pflow_keep() and pflow_crowd_note() in policy.c.
+ * share a few floors, see pflow_keep() and pflow_crowd_note() in policy.c. And what those are sent
+ * whose packets arrive on another CPU, see wait.c.
  *
  * Context: softirq.
  */
@@ -22,10 +23,16 @@ static noinline void filter_control_note_socket(const struct pflow_sock *entry, 
 						u32 lasted)
 {
 	struct control *home = per_cpu_ptr(controls, entry_run_cpu(entry));
+	struct control *here = this_cpu_ptr(controls);
 
-	if (!control_sheds(this_cpu_ptr(controls), level) && !control_sheds(home, level))
+	if (!control_sheds(here, level) && !control_sheds(home, level))
 		return;
 	/* Other CPUs may count at the same time: then some counts are lost. */
 	data_race(pflow_crowd_note(&home->crowds[entry->user], jiffies_to_msecs(jiffies),
 				   jiffies_to_msecs(lasted)));
+	if (home != here && control_sheds(home, level))
+		unshed_note_far(&home->unshed,
+				(u64)READ_ONCE(entry->rate) * min_t(u32, lasted, HZ) / HZ,
+				min(control_keep_share(home, home, entry, level),
+				    control_keep_share(here, home, entry, level)));
 }

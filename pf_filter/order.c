@@ -20,7 +20,8 @@
  * @top_rate: what the busiest is sent, packets/s; decays
  * @arrived: their packets that arrived on this CPU
  * @shed: those of them that were dropped for the sake of higher receivers
- * @passed_seen: @arrived less @shed at the last tick
+ * @arrived_seen: @arrived at the last tick
+ * @shed_seen: likewise
  * @packet_ns: what one of its receivers runs for a packet, a decaying mean
  * @floor: packets/s that each socket of it keeps
  */
@@ -29,7 +30,8 @@ struct level {
 	u32 top_rate;
 	u32 arrived;
 	u32 shed;
-	u32 passed_seen;
+	u32 arrived_seen;
+	u32 shed_seen;
 	u32 packet_ns;
 	u32 floor;
 };
@@ -38,11 +40,13 @@ struct level {
  * struct order - the levels in use on a CPU, as one tick finds them
  * @n: how many
  * @level: which, ascending
- * @passed: how many packets of each were let through since the last tick
+ * @sent: how many packets of each arrived since the last tick
+ * @passed: how many of them were let through
  */
 struct order {
 	unsigned int n;
 	u16 level[PFLOW_LEVELS];
+	u32 sent[PFLOW_LEVELS];
 	u32 passed[PFLOW_LEVELS];
 };
 
@@ -81,23 +85,25 @@ static void order_take(struct order *order, struct level *levels)
 	order->n = 0;
 	for (i = 0; i < PFLOW_LEVELS; i++) {
 		struct level *level = &levels[i];
-		u32 top, passed;
+		u32 top, sent, shed;
 
 		if (!READ_ONCE(level->seen))
 			continue;
-		passed = READ_ONCE(level->arrived) - READ_ONCE(level->shed);
+		sent = READ_ONCE(level->arrived) - level->arrived_seen;
+		shed = READ_ONCE(level->shed) - level->shed_seen;
+		level->arrived_seen += sent;
+		level->shed_seen += shed;
 		if (!level_in_use(level)) {
 			WRITE_ONCE(level->seen, 0);
 			WRITE_ONCE(level->top_rate, 0);
-			level->passed_seen = passed;
 			continue;
 		}
 		if (!level_was_left(levels, i)) {
 			order->level[order->n] = i;
+			order->sent[order->n] = sent;
 			/* What was shed may be counted later than what arrived. */
-			order->passed[order->n++] = max_t(s32, passed - level->passed_seen, 0);
+			order->passed[order->n++] = max_t(s32, sent - shed, 0);
 		}
-		level->passed_seen = passed;
 		top = READ_ONCE(level->top_rate);
 		WRITE_ONCE(level->top_rate, top - DIV_ROUND_UP(top, 64));
 	}
@@ -124,15 +130,15 @@ static u32 order_passed(const struct order *order, u16 level)
 	return 0;
 }
 
-/* Packets that those below this level were let through. */
-static u32 order_passed_below(const struct order *order, u16 level)
+/* Packets that those below this level were sent, or that they were let through. */
+static u32 order_below(const struct order *order, const u32 *packets, u16 level)
 {
 	unsigned int i;
-	u32 passed = 0;
+	u32 sum = 0;
 
 	for (i = 0; i < order->n && order->level[i] < level; i++)
-		passed += order->passed[i];
-	return passed;
+		sum += packets[i];
+	return sum;
 }
 
 /*

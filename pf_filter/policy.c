@@ -19,6 +19,9 @@
 #define HANDFUL		2u		/* lost packets in a window that move nothing */
 #define QUEUE_WINDOW_US	200000u		/* twice as long as the estimator takes to look again */
 #define COUNTED_MOST	131072u		/* packets in an interval of 4 ms; more would not fit */
+#define UNSHED_US	(SECOND_US / 2)	/* even a floor lets tens of packets through meanwhile */
+#define UNSHED_MOST	32768u		/* packets in an interval of 4 ms; more would not fit */
+#define UNSHED_TELL	16u		/* fewer packets tell nothing of what one costs */
 #define POINT		8		/* binary places of counts that decay, by one at least */
 
 static u32 min_u32(u32 a, u32 b)
@@ -417,6 +420,36 @@ u32 pflow_queue_lost_step(struct pflow_losses *losses, u32 lost, u32 polled, u32
 	losses->lost = count_decayed(losses->lost, elapsed_us, QUEUE_WINDOW_US) + (lost << POINT);
 	return min_u32(div_u64((u64)losses->lost * PFLOW_ONE, max_u32(losses->arrived, 1)),
 		       PFLOW_ONE);
+}
+
+/**
+ * pflow_unshed_step() - what would those who are shed cost if they were not?
+ * @unshed: what is known of it; moved on
+ * @tick: what the last interval saw
+ *
+ * A packet that is shed is taken to cost as much as one of theirs that is let through.
+ *
+ * Context: any. Return: 0..65536, the share of the time that all of their packets would take;
+ * where too few are let through to tell, all of it.
+ */
+u32 pflow_unshed_step(struct pflow_unshed *unshed, const struct pflow_unshed_tick *tick)
+{
+	u32 elapsed_us = min_u32(tick->elapsed_us, UNSHED_US);
+	u32 cost_us = div_u64((u64)tick->share * elapsed_us, PFLOW_ONE >> POINT);
+	u64 cost;
+
+	unshed->sent = count_decayed(unshed->sent, elapsed_us, UNSHED_US) +
+		       (min_u32(tick->sent, UNSHED_MOST) << POINT);
+	unshed->passed = count_decayed(unshed->passed, elapsed_us, UNSHED_US) +
+			 (min_u32(tick->passed, UNSHED_MOST) << POINT);
+	unshed->cost_us = count_decayed(unshed->cost_us, elapsed_us, UNSHED_US) + cost_us;
+	unshed->elapsed_us = count_decayed(unshed->elapsed_us, elapsed_us, UNSHED_US) +
+			     (elapsed_us << POINT);
+	if (unshed->passed < UNSHED_TELL << POINT || !unshed->elapsed_us)
+		return PFLOW_ONE;
+	cost = div_u64((u64)unshed->cost_us * unshed->sent, unshed->passed);
+	cost = div_u64(cost, max_u32(unshed->elapsed_us / PFLOW_ONE, 1));
+	return cost < PFLOW_ONE ? cost : PFLOW_ONE;
 }
 
 /**

@@ -82,6 +82,36 @@ struct pflow_losses {
 };
 
 /**
+ * struct pflow_unshed - what those who are shed are sent, and what they cost
+ * @sent: packets lately, in 256ths
+ * @passed: those of them that were let through, in 256ths
+ * @cost_us: of those, in 256ths of a microsecond
+ * @elapsed_us: time that all this is of, in 256ths of a microsecond
+ *
+ * All zero is what is not known yet.
+ */
+struct pflow_unshed {
+	u32 sent;
+	u32 passed;
+	u32 cost_us;
+	u32 elapsed_us;
+};
+
+/**
+ * struct pflow_unshed_tick - what one interval saw of it
+ * @sent: packets
+ * @passed: those of them that were let through
+ * @share: 0..65536, of the time that those took
+ * @elapsed_us: length of the interval, microseconds
+ */
+struct pflow_unshed_tick {
+	u32 sent;
+	u32 passed;
+	u32 share;
+	u32 elapsed_us;
+};
+
+/**
  * struct pflow_queue - what shedding has made of a receive queue that stands
  * @packet_ns: how long the CPU takes for a packet of it while it stands, a decaying mean; 0: it
  *	was not seen to stand yet
@@ -156,6 +186,7 @@ u32 pflow_keep(u32 share, u32 rate, u32 top_rate, u32 floor, u32 sockets);
 u32 pflow_crowd_note(struct pflow_crowd *crowd, u32 now_ms, u32 lasted_ms);
 u32 pflow_losses_step(struct pflow_losses *losses, u32 arrived, u32 lost, u32 rate,
 		      u32 elapsed_us);
+u32 pflow_unshed_step(struct pflow_unshed *unshed, const struct pflow_unshed_tick *tick);
 bool pflow_kept_from_running(u32 awake, u32 wait);
 u32 pflow_slept(u32 wait, u32 run);
 

@@ -7,11 +7,16 @@
  * run time, and that part of softirqs which their packets would no longer cost. So who waits for a
  * disk, a peer or a task that computes is not harmed by packets.
  *
+ * Shedding begins where that is much, and then goes on to the end. It ends where those who are shed
+ * would cost little even if nobody shed them. Otherwise a short flood would be paid for as long
+ * as the receiver is busy.
+ *
  * Context: the controllers' tick.
  */
 #define WAIT_BEARABLE	100	/* less than this part of what it runs for */
 #define WAIT_LEAST	(PFLOW_ONE / 500)
 #define WAIT_BEGINS	(PFLOW_ONE / 8)	/* run times may count softirqs, too */
+#define WAIT_ENDS	(WAIT_BEGINS / 2)
 
 static bool thread_receives_datagrams(const struct pflow_thread *thread, int cpu)
 {
@@ -63,7 +68,7 @@ static u32 receivers_run(u8 rank)
 static u32 shedding_would_save(const struct usage *usage, const struct order *order, u16 level,
 			       bool begun)
 {
-	u32 passed = order_passed_below(order, level);
+	u32 passed = order_below(order, order->passed, level);
 	u64 saved = 0;
 	unsigned int i;
 
@@ -79,6 +84,54 @@ static u32 shedding_would_save(const struct usage *usage, const struct order *or
 			saved += READ_ONCE(thread->run);
 	}
 	return min_t(u64, saved, PFLOW_ONE);
+}
+
+/**
+ * struct unshed - what those who are shed would cost if they were not
+ * @known: what is known of it so far
+ * @far_sent: packets of theirs that arrived on other CPUs, about; any CPU counts them
+ * @far_passed: those of them that were let through
+ * @far_sent_seen: @far_sent at the last tick
+ * @far_passed_seen: likewise
+ */
+struct unshed {
+	struct pflow_unshed known;
+	u32 far_sent;
+	u32 far_passed;
+	u32 far_sent_seen;
+	u32 far_passed_seen;
+};
+
+/* Several CPUs may count at the same time. Then some counts are lost. */
+static void unshed_note_far(struct unshed *unshed, u32 sent, u32 keep)
+{
+	u32 passed = (u64)sent * keep / PFLOW_ONE;
+
+	WRITE_ONCE(unshed->far_sent, READ_ONCE(unshed->far_sent) + sent);
+	WRITE_ONCE(unshed->far_passed, READ_ONCE(unshed->far_passed) + passed);
+}
+
+/* Would those who are shed cost so little if they were not that nobody has to wait for them? */
+static bool shedding_saves_little(struct unshed *unshed, const struct usage *usage,
+				  const struct order *order, struct pflow_cut cut, u32 elapsed_us)
+{
+	u32 far_sent = READ_ONCE(unshed->far_sent), far_passed = READ_ONCE(unshed->far_passed);
+	u16 above = cut.level + 1;
+	struct pflow_unshed_tick seen = {
+		.sent = far_sent - unshed->far_sent_seen + order_below(order, order->sent, above),
+		.passed = far_passed - unshed->far_passed_seen +
+			  order_below(order, order->passed, above),
+		.elapsed_us = elapsed_us,
+	};
+
+	unshed->far_sent_seen = far_sent;
+	unshed->far_passed_seen = far_passed;
+	if (!cut.level && !cut.share) {
+		unshed->known = (struct pflow_unshed){ 0 };
+		return false;
+	}
+	seen.share = shedding_would_save(usage, order, above, true);
+	return pflow_unshed_step(&unshed->known, &seen) < WAIT_ENDS;
 }
 
 /*

@@ -8,6 +8,7 @@ B2_SPARED = "vm/test_b2_spared.py::"
 UNTOUCHED_FOR_OTHERS = "vm/test_untouched_for_others.py::"
 OVERLOAD = "vm/test_overload.py::"
 HARM = "vm/test_harm.py::"
+AFTER = "vm/test_after_a_flood.py::"
 HARM_POLICY = "unit/test_harm_policy.py::"
 RING = "unit/test_ring.py::"
 POLICY = "unit/test_policy.py::"
@@ -30,10 +31,45 @@ MUTANTS = [
     Mutant(
         "a stream that waits is not noticed",
         "pf_filter/control.c",
-        "harm_weigh_waits(&here, usage, order, cut);",
+        "if (!little)\n\t\tharm_weigh_waits(&here, usage, order, cut);",
         "",
         OVERLOAD + "test_a_stream_that_waits_for_the_cpu_is_shed_for",
         kernel="6.12",
+    ),
+    Mutant(
+        "a short flood is paid for as long as a server is busy",
+        "pf_filter/wait.c",
+        "return pflow_unshed_step(&unshed->known, &seen) < WAIT_ENDS;",
+        "return false;",
+        AFTER + "test_a_short_flood_is_not_paid_for_ever",
+    ),
+    Mutant(
+        "what costs little is let go by the slow way only",
+        "pf_filter/control.c",
+        "(little || !receivers_above(",
+        "(!receivers_above(",
+        AFTER + "test_a_short_flood_is_not_paid_for_ever",
+    ),
+    Mutant(
+        "what arrives on another CPU is not counted among what is shed",
+        "pf_filter/crowd.c",
+        "if (home != here && control_sheds(home, level))",
+        "if (0)",
+        AFTER + "test_nor_where_packets_arrive_on_another_cpu",
+    ),
+    Mutant(
+        "packets that are shed count as cheap",
+        "pf_filter/policy.c",
+        "(u64)unshed->cost_us * unshed->sent",
+        "(u64)unshed->cost_us * unshed->passed",
+        HARM_POLICY + "test_each_packet_that_is_shed_is_taken_to_cost_as_one_that_is_not",
+    ),
+    Mutant(
+        "what one costs is told by hardly any packet",
+        "pf_filter/policy.c",
+        "unshed->passed < UNSHED_TELL << POINT || !unshed->elapsed_us",
+        "!unshed->passed || !unshed->elapsed_us",
+        HARM_POLICY + "test_where_hardly_any_is_let_through_nothing_is_known_of_what_one_costs",
     ),
     Mutant(
         "a flood exempt by its source port",

@@ -55,6 +55,20 @@ class Losses(ctypes.Structure):
     _fields_ = tuple((name, ctypes.c_uint32) for name in ("arrived", "lost"))
 
 
+class Unshed(ctypes.Structure):
+    """What those who are shed are sent, and what they cost: struct pflow_unshed."""
+
+    sent: int
+    passed: int
+    cost_us: int
+    elapsed_us: int
+    _fields_ = tuple((name, ctypes.c_uint32) for name in ("sent", "passed", "cost_us", "elapsed_us"))
+
+
+class _UnshedTick(ctypes.Structure):
+    _fields_ = tuple((name, ctypes.c_uint32) for name in ("sent", "passed", "share", "elapsed_us"))
+
+
 class Queue(ctypes.Structure):
     """What shedding has made of a receive queue that stands: struct pflow_queue."""
 
@@ -195,6 +209,7 @@ def library() -> ctypes.CDLL:
         getattr(built, name).restype = ctypes.c_uint32
     for name in ("cut_most", "stood_step", "queue_step", "queue_lost_step", "losses_step", "slept"):
         getattr(built, f"pflow_{name}").restype = ctypes.c_uint32
+    built.pflow_unshed_step.restype = ctypes.c_uint32
     built.pflow_crowd_note.restype = ctypes.c_uint32
     built.within.restype = built.ahead.restype = ctypes.c_bool
     for name in ("stood_long", "worth", "fills", "kept_from_running", "looked_in_vain"):
@@ -336,6 +351,12 @@ def queue_lost_step(losses: Losses, lost: int, polled: int, elapsed_us: int) -> 
     """Move what is counted itself; the share that was lost lately."""
     words = _words(lost, polled, elapsed_us)
     return int(library().pflow_queue_lost_step(ctypes.byref(losses), *words))
+
+
+def unshed_step(unshed: Unshed, sent: int, passed: int, share: int, elapsed_us: int) -> int:
+    """Move what is known of it itself; the share of time that all of their packets would take."""
+    tick = _UnshedTick(sent, passed, share, elapsed_us)
+    return int(library().pflow_unshed_step(ctypes.byref(unshed), ctypes.byref(tick)))
 
 
 def kept_from_running(awake: int, wait: int) -> bool:

@@ -11,6 +11,7 @@ from unit.policy import (
     Losses,
     Queue,
     QueueTick,
+    Unshed,
     kept_from_running,
     losses_step,
     queue_lost_step,
@@ -18,6 +19,7 @@ from unit.policy import (
     slept,
     stood_long,
     stood_step,
+    unshed_step,
 )
 
 SECOND = 1_000_000
@@ -262,3 +264,46 @@ def test_a_queue_harms_until_the_first_gets_what_it_had(most: int, percent: int)
     assert queue_after(queue, fewer, fades) < ONE / 100
     assert queue_after(queue, QueueTick(ONE, ONE, 10_000, less, False, 0, ONE, TICK_US), 1) == ONE
     assert queue.served_most == 0
+
+
+@given(st.lists(st.tuples(words, words, shares, words), max_size=20))
+def test_what_shedding_keeps_away_costs_no_more_than_all(
+    history: list[tuple[int, int, int, int]],
+) -> None:
+    unshed = Unshed()
+    for tick in history:
+        assert unshed_step(unshed, *tick) <= ONE
+
+
+@given(st.integers(0, 20_000), st.integers(10, 50), st.integers(1, 30), apart)
+def test_each_packet_that_is_shed_is_taken_to_cost_as_one_that_is_not(
+    shed: int, passed: int, percent: int, us: int
+) -> None:
+    unshed = Unshed()
+    for _ in range(200):
+        found = unshed_step(unshed, passed + shed, passed, ONE * percent // 100, us)
+    wanted = min(percent / 100 * (passed + shed) / passed, 1)
+    assert abs(found / ONE - wanted) <= 0.02 * wanted + 0.001
+
+
+def test_a_flood_is_known_to_cost_much_from_the_moment_on_that_it_is_shed() -> None:
+    """It took half of the time. Then a packet in each interval is let through."""
+    unshed = Unshed()
+    for _ in range(4):
+        unshed_step(unshed, 200, 200, ONE // 2, 8_000)
+    for _ in range(1_000):
+        assert unshed_step(unshed, 200, 1, ONE // 400, 8_000) > 0.45 * ONE
+
+
+def test_where_hardly_any_is_let_through_nothing_is_known_of_what_one_costs() -> None:
+    unshed = Unshed()
+    assert {unshed_step(unshed, 2, tick % 8 == 0, 0, 8_000) for tick in range(1_000)} == {ONE}
+
+
+def test_a_flood_that_is_over_is_soon_forgotten() -> None:
+    unshed = Unshed()
+    for _ in range(400):
+        unshed_step(unshed, 200, 1, ONE // 400, 8_000)
+    found = [unshed_step(unshed, 2, 1, ONE // 400, 8_000) for _ in range(250)]
+    assert max(found[:10]) > ONE // 4
+    assert found[-1] < ONE // 50
