@@ -62,7 +62,9 @@ class Unshed(ctypes.Structure):
     passed: int
     cost_us: int
     elapsed_us: int
-    _fields_ = tuple((name, ctypes.c_uint32) for name in ("sent", "passed", "cost_us", "elapsed_us"))
+    _fields_ = tuple(
+        (name, ctypes.c_uint32) for name in ("sent", "passed", "cost_us", "elapsed_us")
+    )
 
 
 class _UnshedTick(ctypes.Structure):
