@@ -56,6 +56,7 @@ MUTANTS = [
         "if (home != here && control_sheds(home, level))",
         "if (0)",
         AFTER + "test_nor_where_packets_arrive_on_another_cpu",
+        kernel="6.12",
     ),
     Mutant(
         "packets that are shed count as cheap",
