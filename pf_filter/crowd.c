@@ -30,9 +30,10 @@ static noinline void filter_control_note_socket(const struct pflow_sock *entry, 
 	/* Other CPUs may count at the same time: then some counts are lost. */
 	data_race(pflow_crowd_note(&home->crowds[entry->user], jiffies_to_msecs(jiffies),
 				   jiffies_to_msecs(lasted)));
+	/* Its own CPU does not see what arrives here. */
 	if (home != here && control_sheds(home, level))
 		unshed_note_far(&home->unshed,
-				(u64)READ_ONCE(entry->rate) * min_t(u32, lasted, HZ) / HZ,
+				div_u64((u64)READ_ONCE(entry->rate) * min_t(u32, lasted, HZ), HZ),
 				min(control_keep_share(home, home, entry, level),
 				    control_keep_share(here, home, entry, level)));
 }
