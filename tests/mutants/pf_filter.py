@@ -44,13 +44,6 @@ MUTANTS = [
         AFTER + "test_a_short_flood_is_not_paid_for_ever",
     ),
     Mutant(
-        "what costs little is let go by the slow way only",
-        "pf_filter/control.c",
-        "(little || !receivers_above(",
-        "(!receivers_above(",
-        AFTER + "test_a_short_flood_is_not_paid_for_ever",
-    ),
-    Mutant(
         "what arrives on another CPU is not counted among what is shed",
         "pf_filter/crowd.c",
         "if (home != here && control_sheds(home, level))",
