@@ -44,13 +44,13 @@ def shed(guest: Guest, port: int) -> int:
     return early_drops(guest.read("/proc/packetflow/sockets"), [port])[port]["harm"]
 
 
-def flood(guest: Guest, work: int = 0, cpu: int = 0) -> None:
-    """A server, a collector and one that is flooded run on that CPU."""
+def flood(guest: Guest, work: int = 0) -> None:
+    """A server, a collector and one that is flooded run on the first CPU."""
     server = services.W1.start(guest)
     ports = (COLLECTOR, FLOODED)
     few, many = (LIGHT.receiver(guest, port, NICE, work) for port in ports)
     for pid in (server.worker, few.process.pid, many.process.pid):
-        guest.run(["taskset", "-pc", str(cpu), str(pid)])
+        guest.run(["taskset", "-pc", "0", str(pid)])
     with ThreadPoolExecutor() as pool:
         lasts = 1 + ENDS + CALM
         asking = pool.submit(services.W1.ask, guest, services.W1.parts[0], round(lasts))
@@ -73,7 +73,7 @@ def flood(guest: Guest, work: int = 0, cpu: int = 0) -> None:
 
 
 def test_a_short_flood_is_not_paid_for_ever(guest: Guest) -> None:
-    """Nor for as long as a cut sinks where the CPU has no time to spare, which is 20 s."""
+    """A task that computes leaves the CPU no time to spare."""
     guest.load("pf_filter")
     computing = guest.spawn("while :; do :; done", nice=19)
     flood(guest)
